@@ -1,0 +1,50 @@
+# Everything a developer types. `make` sets up .venv; each other target sets it up first when it is missing or out of date.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CODE := common coordinator workers ops src/celeriac/__init__.py src/celeriac/cli.py
+N ?= 10
+
+.PHONY: all demo test check bench kill format lock clean
+all: $(READY)
+
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=…" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) …" >&2
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/python ops/examples/fix-a-bug/demo.py
+
+test: $(READY)
+	$(BIN)/pytest -q
+
+check: $(READY)
+	$(BIN)/ruff check $(CODE) tests
+	$(BIN)/ruff format --check $(CODE) tests
+	$(BIN)/mypy --strict -p celeriac
+	$(BIN)/mypy tests
+	$(BIN)/lint-imports
+	$(BIN)/vulture
+	$(BIN)/deptry .
+	$(BIN)/python ops/checks/sizes.py
+
+bench: $(READY)
+	$(BIN)/python ops/bench/run.py
+
+kill: $(READY)
+	$(BIN)/python ops/chaos/kill.py --rounds $(N)
+
+format: $(READY)
+	$(BIN)/ruff check --fix-only $(CODE) tests
+	$(BIN)/ruff format $(CODE) tests
+
+lock:
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --all-extras pyproject.toml -o requirements.lock
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -1,0 +1,1 @@
+"""What every process shares. Imports nothing of coordinator, workers or ops."""

@@ -1,0 +1,1 @@
+"""What a model is shown: system prompt sections and token estimates."""

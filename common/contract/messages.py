@@ -1,0 +1,64 @@
+"""Transcript lines (INTERFACES): what a task's history is made of. The model sees `role` and `content` only."""
+
+from enum import StrEnum
+from typing import Literal
+
+from celeriac.common.contract.json import JsonObject
+from celeriac.common.contract.task import Value
+
+Role = Literal["user", "assistant"]
+
+
+class Origin(StrEnum):
+    """Who wrote a line."""
+
+    PROMPT = "prompt"
+    MODEL = "model"
+    TOOLS = "tools"
+    NOTIFICATION = "notification"
+    MESSAGE = "message"
+    MAIL = "mail"
+    REMINDER = "reminder"
+    SUMMARY = "summary"
+
+
+class Draft(Value):
+    """The finished blocks of an answer in which a state-changing call has started (PROTOCOL 5)."""
+
+    run: int
+    turn: int
+    blocks: tuple[JsonObject, ...]
+
+
+class NewLine(Value):
+    """A line to append; the substrate adds seq, token and time."""
+
+    run: int
+    turn: int
+    role: Role
+    content: tuple[JsonObject, ...]
+    """Content blocks of the Messages API, never empty."""
+    origin: Origin
+    inbox_ids: tuple[str, ...] = ()
+    """Inbox entries that this line consumed."""
+    boundary: str | None = None
+
+
+class Line(NewLine):
+    """A stored line."""
+
+    seq: int
+    token: str
+    time: int
+    """Server time, epoch milliseconds."""
+
+
+def text_block(text: str) -> JsonObject:
+    """A text content block."""
+    return {"type": "text", "text": text}
+
+
+def tool_result_block(tool_use_id: str, content: str, *, is_error: bool = False) -> JsonObject:
+    """A tool_result content block; an empty text becomes a short note, since an error without text is refused."""
+    block: JsonObject = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content or "(no output)"}
+    return {**block, "is_error": True} if is_error else block

@@ -1,0 +1,1 @@
+"""How work ends: the abort tree and the clean-up registry."""

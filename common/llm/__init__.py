@@ -1,0 +1,1 @@
+"""Models behind one Protocol: the Messages API and replay files."""

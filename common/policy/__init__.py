@@ -1,0 +1,1 @@
+"""What is allowed: rules, decisions, hooks."""

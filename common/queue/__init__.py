@@ -1,0 +1,1 @@
+"""Celery as the carrier of wake-ups; it decides nothing."""

@@ -1,0 +1,1 @@
+"""The loop that every model-driven task runs."""

@@ -1,0 +1,118 @@
+"""Events 5 and 6 of a turn: ask the model, dispatch each tool call as its block completes, mend a stream that breaks."""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from celeriac.common.contract.errors import LeaseLost
+from celeriac.common.contract.events import Event, StreamEvent, SystemEvent
+from celeriac.common.contract.json import JsonObject
+from celeriac.common.contract.messages import tool_result_block
+from celeriac.common.llm.client import (
+    BlockDone,
+    BrokenStream,
+    CallKey,
+    Finished,
+    ModelEvent,
+    ModelFailure,
+    RawEvent,
+    Request,
+    TextDelta,
+)
+from celeriac.common.runtime.deps import RunDeps
+from celeriac.common.runtime.executor import Executor
+from celeriac.common.runtime.turn import Turn
+
+TURN_LIMIT_TEXT = "not run: the task's limit of tool-use turns is reached"
+
+
+async def ask(deps: RunDeps, turn: Turn, executor: Executor) -> AsyncGenerator[Event, None]:
+    """Ask until there is an answer, the run is aborted, or the model has failed (left in `turn.failure`).
+
+    A broken stream is asked again up to `settings.stream_retries` times, unless a state-changing call of it has started:
+    then its complete blocks are the answer (SPEC 5, write-ahead of effects).
+    """
+    for attempt in range(1, deps.settings.stream_retries + 2):
+        executor.begin(turn.number, turn.state.tool_use_context.memory)
+        try:
+            async with aclosing(_once(deps, turn, executor, attempt)) as events:
+                async for event in events:
+                    yield event
+        except BrokenStream as broken:
+            if executor.has_effect or deps.cancel.aborted:
+                return
+            await executor.discard()
+            turn.failure = broken
+            yield _retry_event(deps, attempt, broken)
+        except ModelFailure as failure:
+            turn.failure = failure
+            if not executor.has_effect:
+                await executor.discard()
+            return
+        else:
+            turn.failure = None
+            return
+
+
+async def _once(deps: RunDeps, turn: Turn, executor: Executor, attempt: int) -> AsyncGenerator[Event, None]:
+    request = _request(deps, turn, attempt)
+    if not deps.writer.may_act():
+        raise LeaseLost(f"{deps.identity.task_id}: the lease ran out before the model was asked")
+    await deps.governor.acquire(request.model, request.max_tokens)
+    await deps.budget.reserve(request.max_tokens)
+    stream = deps.model.stream(request, deps.cancel)
+    try:
+        async for event in stream:
+            if (seen := await _take(deps, turn, executor, event)) is not None:
+                yield seen
+    finally:
+        if isinstance(stream, AsyncGenerator):
+            await stream.aclose()
+
+
+async def _take(deps: RunDeps, turn: Turn, executor: Executor, event: ModelEvent) -> Event | None:
+    match event:
+        case TextDelta(text=text):
+            deps.output.text(text)
+        case BlockDone(block=block):
+            _dispatch(deps, executor, block)
+        case Finished(stop_reason=stop_reason, usage=usage):
+            turn.stop_reason = deps.tally.stop_reason = stop_reason
+            deps.tally.add(usage.model_copy(update={"turns": 1}))
+            await deps.budget.settle(usage)
+        case RawEvent(event=raw):
+            identity = deps.identity
+            return StreamEvent(session_id=identity.session, task_id=identity.task_id, run=identity.run, event=raw)
+        case _:
+            pass
+    return None
+
+
+def _dispatch(deps: RunDeps, executor: Executor, block: JsonObject) -> None:
+    limit = deps.settings.limits.turns
+    over = block.get("type") == "tool_use" and limit is not None and deps.tally.tool_turns >= limit
+    executor.add(block, preset=tool_result_block(str(block["id"]), TURN_LIMIT_TEXT, is_error=True) if over else None)
+
+
+def _request(deps: RunDeps, turn: Turn, attempt: int) -> Request:
+    identity = deps.identity
+    return Request(
+        key=CallKey(identity.session, identity.path, identity.run, turn.number, attempt),
+        model=deps.settings.model,
+        max_tokens=deps.settings.max_tokens,
+        system=deps.sections.render(),
+        tools_wire=deps.toolbox.definitions(),
+        messages=turn.state.messages,
+    )
+
+
+def _retry_event(deps: RunDeps, attempt: int, broken: BrokenStream) -> Event:
+    identity = deps.identity
+    return SystemEvent(
+        session_id=identity.session,
+        task_id=identity.task_id,
+        parent_task_id=identity.parent,
+        worker=identity.worker,
+        run=identity.run,
+        subtype="api_retry",
+        data={"attempt": attempt, "max_retries": deps.settings.stream_retries, "error": str(broken)},
+    )

@@ -1,0 +1,228 @@
+"""Events 8 to 12: what a turn becomes in the transcript, and whether the run goes on, waits, parks or ends (SPEC 3, PROTOCOL 4)."""
+
+from pydantic import ValidationError
+
+from celeriac.common.contract.errors import LeaseLost
+from celeriac.common.contract.json import JsonObject
+from celeriac.common.contract.kinds import Kind
+from celeriac.common.contract.messages import NewLine, Origin, tool_result_block
+from celeriac.common.contract.task import Outcome, State, Subtype
+from celeriac.common.lifetime.cancel import AbortReason
+from celeriac.common.runtime.deps import RunDeps
+from celeriac.common.runtime.executor import Executor
+from celeriac.common.runtime.state import Transition
+from celeriac.common.runtime.synthetic_output import OutputKind, SyntheticOutputInput
+from celeriac.common.runtime.turn import Again, Ended, Parked, Turn, Verdict, event_of, inbox_blocks, inbox_origin
+from celeriac.common.substrate.types import Entry, EntryKind, Finish, FinishStatus, ParkStatus
+from celeriac.common.tools.base import Call
+from celeriac.common.tools.invoke import explain
+
+ASKED_TEXT = "asked; the reply will come as a user message"
+NOT_DELIVERED_TEXT = "not delivered, new messages follow"
+DELIVERED_TEXT = "delivered"
+
+
+class Closing:
+    """Commits the turns of one run. Every method raises LeaseLost when ownership is gone."""
+
+    def __init__(self, deps: RunDeps, executor: Executor) -> None:
+        """Use one for a whole run."""
+        self._deps = deps
+        self._executor = executor
+
+    async def verdict(self, turn: Turn) -> Verdict:
+        """Commit a turn whose calls have all ended, and say how it goes on."""
+        deps = self._deps
+        if turn.failure is not None:
+            return await self._fail(turn, Subtype.EXECUTION, f"{turn.failure.reason}: {turn.failure}")
+        if turn.blocks and turn.stop_reason == "refusal":
+            return await self._fail(turn, Subtype.EXECUTION, "refusal: the model declined to answer")
+        if turn.resumed is not None and turn.resumed.run != deps.identity.run:
+            return await self._commit(turn)
+        if (finale := self._executor.finale) is not None:
+            return await self._conclude_by_tool(turn, finale)
+        if self._executor.has_calls:
+            return await self._after_tools(turn)
+        if deps.writer.unread and not turn.blocks:
+            return await self._commit(turn, transition=Transition.NOTIFIED)
+        if turn.stop_reason not in (None, "end_turn", "stop_sequence", "tool_use"):
+            return await self._fail(turn, Subtype.EXECUTION, f"{turn.stop_reason}: the answer was cut")
+        return await self._conclude_by_text(turn)
+
+    async def interrupted(self, turn: Turn) -> Verdict:
+        """The run was aborted: what there is becomes the transcript, then the run ends, or is handed over on shutdown."""
+        deps = self._deps
+        reason = deps.cancel.reason
+        if reason is AbortReason.LEASE_LOST:
+            raise LeaseLost(f"{deps.identity.task_id}: the lease was lost")
+        if not self._executor.has_effect and turn.resumed is None and turn.stop_reason is None:
+            deps.tally.last_text = turn.text.strip() or deps.tally.last_text
+            turn.blocks = ()  # an answer that neither ended nor had an effect is asked again by whoever goes on
+        if reason is AbortReason.SHUTDOWN:
+            await self._commit(turn)
+            await deps.writer.release()
+            return Parked("closing")
+        outcome = self._outcome(State.STOPPED, Subtype.EXECUTION, reason=str(reason), partial=True)
+        return await self._finish_anyway(turn, outcome)
+
+    async def wait(self, turn: Turn) -> Verdict:
+        """Nothing to do until something arrives: wait with the lease held, or park while a person is asked."""
+        deps = self._deps
+        if deps.tally.asked and not deps.writer.unread:
+            status = await deps.writer.park("inbox", "human")
+            if status is ParkStatus.OK:
+                return Parked("human")
+        while not deps.writer.unread and not deps.cancel.aborted:
+            await deps.writer.changed()
+        if deps.cancel.aborted:
+            return await self.interrupted(turn)
+        return await self._commit(turn, transition=Transition.NOTIFIED)
+
+    # ── commits ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _after_tools(self, turn: Turn) -> Verdict:
+        deps = self._deps
+        limit = deps.settings.limits.turns
+        if limit is not None and deps.tally.tool_turns >= limit:
+            return await self._fail(turn, Subtype.MAX_TURNS, f"the limit of {limit} tool-use turns is reached")
+        deps.tally.tool_turns += 1
+        return await self._commit(turn)
+
+    async def _commit(
+        self,
+        turn: Turn,
+        *,
+        finale: JsonObject | None = None,
+        asked: bool = False,
+        transition: Transition = Transition.NEXT_TURN,
+    ) -> Again:
+        """One append: the assistant message, its results, and whatever waits in the inbox (PROTOCOL 4)."""
+        deps = self._deps
+        entries = await deps.inbox.unread() if deps.writer.unread and not asked else ()
+        lines = self._lines(turn, finale, entries)
+        if lines:
+            consume = [entry.id for entry in entries]
+            await deps.writer.append(
+                lines, consume=consume, usage=deps.tally.usage, progress=bool(turn.blocks), asked=asked
+            )
+        self._committed(turn, lines, entries)
+        deps.tally.asked = asked or (deps.tally.asked and all(entry.kind is not EntryKind.MESSAGE for entry in entries))
+        return Again(tuple(lines), transition)
+
+    def _lines(self, turn: Turn, finale: JsonObject | None = None, entries: tuple[Entry, ...] = ()) -> list[NewLine]:
+        run, number = self._deps.identity.run, turn.number
+        lines: list[NewLine] = []
+        if turn.blocks and not (turn.resumed is not None and turn.resumed.stored):
+            written = turn.resumed.run if turn.resumed is not None else run
+            lines.append(NewLine(run=written, turn=number, role="assistant", content=turn.blocks, origin=Origin.MODEL))
+        results = self._executor.results(finale) if turn.blocks else ()
+        content = results + inbox_blocks(entries)
+        if content:
+            origin = Origin.TOOLS if results else inbox_origin(entries)
+            ids = tuple(entry.id for entry in entries)
+            lines.append(NewLine(run=run, turn=number, role="user", content=content, origin=origin, inbox_ids=ids))
+        return lines
+
+    def _committed(self, turn: Turn, lines: list[NewLine], entries: tuple[Entry, ...] = ()) -> None:  # noqa: ARG002
+        if text := turn.text.strip():
+            self._deps.tally.last_text = text
+        turn.events.extend(event_of(line, self._deps.identity) for line in lines)
+        turn.blocks = ()
+
+    # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _conclude_by_text(self, turn: Turn) -> Verdict:
+        deps = self._deps
+        if deps.tally.asked:
+            await self._commit(turn)
+            return await self.wait(turn)
+        text = turn.text.strip() or deps.tally.last_text
+        lines = self._lines(turn)
+        await deps.output.flush()
+        finish = await deps.writer.finish(self._outcome(State.COMPLETED, Subtype.SUCCESS, text=text), lines)
+        if finish.status is FinishStatus.INBOX:
+            return await self._commit(turn, transition=Transition.NOTIFIED)
+        if finish.status is FinishStatus.CHILDREN:
+            added = await self._commit(turn)
+            waited = await self.wait(turn)
+            return Again(added.added + waited.added, waited.transition) if isinstance(waited, Again) else waited
+        return self._ended(turn, lines, finish, text)
+
+    async def _conclude_by_tool(self, turn: Turn, finale: Call) -> Verdict:
+        try:
+            wanted = SyntheticOutputInput.model_validate(finale.raw)
+        except ValidationError as error:
+            return await self._answer_finale(turn, finale, explain(finale.name, error), is_error=True)
+        if wanted.kind is OutputKind.QUESTION:
+            return await self._ask_person(turn, finale, wanted)
+        lines = self._lines(turn, tool_result_block(finale.id, DELIVERED_TEXT))
+        outcome = self._outcome(State.COMPLETED, Subtype.SUCCESS, text=wanted.text(), structured=wanted.structured)
+        await self._deps.output.flush()
+        finish = await self._deps.writer.finish(outcome, lines)
+        if finish.status is FinishStatus.INBOX:
+            return await self._answer_finale(turn, finale, NOT_DELIVERED_TEXT)
+        if finish.status is FinishStatus.CHILDREN:
+            return await self._answer_finale(turn, finale, _still_open(finish), is_error=True)
+        return self._ended(turn, lines, finish, wanted.text())
+
+    async def _ask_person(self, turn: Turn, finale: Call, wanted: SyntheticOutputInput) -> Verdict:
+        if self._deps.identity.kind is not Kind.SESSION:
+            return await self._answer_finale(
+                turn, finale, "only the session can ask the user; finish with kind answer", is_error=True
+            )
+        self._deps.tally.last_text = wanted.text()
+        added = await self._commit(turn, finale=tool_result_block(finale.id, ASKED_TEXT), asked=True)
+        waited = await self.wait(turn)
+        return Again(added.added + waited.added, waited.transition) if isinstance(waited, Again) else waited
+
+    async def _answer_finale(self, turn: Turn, finale: Call, text: str, *, is_error: bool = False) -> Again:
+        self._deps.tally.tool_turns += 1
+        return await self._commit(turn, finale=tool_result_block(finale.id, text, is_error=is_error))
+
+    async def _fail(self, turn: Turn, subtype: Subtype, reason: str) -> Ended:
+        return await self._finish_anyway(turn, self._outcome(State.FAILED, subtype, reason=reason, partial=True))
+
+    async def _finish_anyway(self, turn: Turn, outcome: Outcome) -> Ended:
+        """An end that nothing can refuse."""
+        text = turn.text.strip() or outcome.text
+        lines = self._lines(turn)
+        await self._deps.output.flush()
+        finish = await self._deps.writer.finish(outcome.model_copy(update={"text": text}), lines)
+        return self._ended(turn, lines, finish, text, outcome)
+
+    def _ended(
+        self, turn: Turn, lines: list[NewLine], finish: Finish, text: str | None, outcome: Outcome | None = None
+    ) -> Ended:
+        self._committed(turn, lines)
+        ended = outcome or self._outcome(State.COMPLETED, Subtype.SUCCESS, text=text)
+        if finish.status is FinishStatus.STOPPED:  # a stop that was accepted first
+            ended = self._outcome(State.STOPPED, Subtype.EXECUTION, reason="stopped", text=text, partial=True)
+        return Ended(ended)
+
+    def _outcome(
+        self,
+        state: State,
+        subtype: Subtype,
+        *,
+        reason: str = "",
+        text: str | None = None,
+        structured: JsonObject | None = None,
+        partial: bool = False,
+    ) -> Outcome:
+        tally = self._deps.tally
+        return Outcome(
+            state=state,
+            subtype=subtype,
+            reason=reason,
+            text=text if text is not None else (tally.last_text or None),
+            partial=partial,
+            structured=structured,
+            usage=tally.usage,
+            stop_reason=tally.stop_reason,
+            denials=tuple(tally.denials),
+        )
+
+
+def _still_open(finish: Finish) -> str:
+    names = ", ".join(finish.open_tasks)
+    return f"not delivered: these tasks are still open: {names}. Wait for their notifications or TaskStop them, then answer again."

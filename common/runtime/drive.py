@@ -1,0 +1,66 @@
+"""Consumes the loop for a claimed task: lease kept alive, output sent, every end made durable (DESIGN 4).
+
+The border of a run: whatever goes wrong inside becomes a failed run with its reason, never silence.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+
+from celeriac.common.contract.errors import LeaseLost
+from celeriac.common.contract.task import Outcome, State, Subtype
+from celeriac.common.runtime import loop
+from celeriac.common.runtime.deps import RunDeps
+from celeriac.common.runtime.executor import Executor
+from celeriac.common.runtime.loop import Start
+from celeriac.common.runtime.output import LiveOutput
+from celeriac.common.substrate.leases import Lease
+
+log = logging.getLogger(__name__)
+
+
+async def keep(lease: Lease, output: LiveOutput, work: Callable[[asyncio.TaskGroup], Awaitable[None]]) -> None:
+    """Run `work` while the lease is renewed and output is sent; a lost lease ends it quietly, a defect fails the run."""
+    async with asyncio.TaskGroup() as group:
+        side = [
+            group.create_task(lease.heartbeat(), name=f"heartbeat {lease.task_id}"),
+            group.create_task(output.run(), name=f"output {lease.task_id}"),
+        ]
+        try:
+            await work(group)
+        except LeaseLost as lost:
+            log.warning("%s: %s", lease.task_id, lost)
+        except Exception as error:
+            log.exception("%s: internal error", lease.task_id)
+            await _fail(lease, error)
+        finally:
+            for task in side:
+                task.cancel()
+
+
+async def _fail(lease: Lease, error: Exception) -> None:
+    reason = f"internal error: {type(error).__name__}: {error}"
+    outcome = Outcome(state=State.FAILED, subtype=Subtype.EXECUTION, reason=reason, partial=True)
+    try:
+        await lease.finish(outcome)
+    except LeaseLost as lost:
+        log.warning("%s: %s", lease.task_id, lost)
+
+
+async def drive(lease: Lease, deps: RunDeps, output: LiveOutput, begin: Callable[[], Awaitable[Start]]) -> None:
+    """Repair, then run the loop to its end."""
+
+    async def work(group: asyncio.TaskGroup) -> None:
+        executor = Executor(deps, group)
+        try:
+            async with aclosing(loop.run(deps, await begin(), executor)) as events:
+                async for event in events:
+                    log.debug("%s %s", lease.task_id, event.type)
+        finally:
+            await executor.discard()
+
+    try:
+        await keep(lease, output, work)
+    finally:
+        await deps.cleanup.run()

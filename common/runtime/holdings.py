@@ -1,0 +1,50 @@
+"""What one process owns right now, and the one blocked reader that pokes it (PROTOCOL 1, hints)."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from celeriac.common.contract.ids import TaskId
+from celeriac.common.lifetime.cancel import AbortReason
+from celeriac.common.substrate.leases import Lease
+
+
+class Holdings:
+    """The leases of this process, by task."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self._held: dict[TaskId, Lease] = {}
+        self.closing = False
+
+    @contextmanager
+    def hold(self, lease: Lease) -> Iterator[None]:
+        """Register a lease for as long as its run lasts."""
+        self._held[lease.task_id] = lease
+        if self.closing:
+            lease.node.abort(AbortReason.SHUTDOWN)
+        try:
+            yield
+        finally:
+            del self._held[lease.task_id]
+
+    def __contains__(self, task_id: TaskId) -> bool:
+        """Whether this process owns the task."""
+        return task_id in self._held
+
+    def __len__(self) -> int:
+        """How many tasks this process owns."""
+        return len(self._held)
+
+    def poke(self, task_id: TaskId) -> bool:
+        """Have the owner look at its record now; False if the task is not owned here."""
+        lease = self._held.get(task_id)
+        if lease is None:
+            return False
+        lease.poke()
+        return True
+
+    def shut_down(self) -> None:
+        """Hand over everything: each run is drained, stored and queued again for another process."""
+        self.closing = True
+        for lease in tuple(self._held.values()):
+            lease.node.abort(AbortReason.SHUTDOWN)

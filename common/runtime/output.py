@@ -1,0 +1,74 @@
+"""Live output of one run: pieces are gathered for a moment and sent in one call, so that streaming never waits for the substrate."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Protocol
+
+from celeriac.common.contract.errors import LeaseLost
+
+GATHER_SECONDS = 0.1
+"""How long pieces are gathered: quick for an eye, ten calls a second at most for the server."""
+
+ACTIVITIES_KEPT = 5
+"""The ring of recent activities (SPEC 2)."""
+
+
+class Emitter(Protocol):
+    """The owner's `emit`. Implementation: `substrate.leases.Lease`."""
+
+    async def emit(
+        self,
+        *,
+        chunks: Sequence[str] = (),
+        activities: Sequence[str] | None = None,
+        token_at: bool = False,
+        tool_at: bool = False,
+    ) -> object:
+        """Write output, the ring of activities, and the times of the last progress."""
+        ...
+
+
+class LiveOutput:
+    """Implements `deps.Output` over an Emitter."""
+
+    def __init__(self, emitter: Emitter, activities: Sequence[str] = ()) -> None:
+        """`activities`: the ring so far."""
+        self._emitter = emitter
+        self._ring = list(activities)[-ACTIVITIES_KEPT:]
+        self._chunks: list[str] = []
+        self._acted = False
+        self._ready = asyncio.Event()
+
+    def text(self, chunk: str) -> None:
+        """Buffer a piece of output."""
+        self._chunks.append(chunk)
+        self._ready.set()
+
+    def activity(self, line: str) -> None:
+        """Put a line into the ring."""
+        self._ring = [*self._ring, line][-ACTIVITIES_KEPT:]
+        self._acted = True
+        self._ready.set()
+
+    async def flush(self) -> None:
+        """Send what is buffered. A lost lease is left to those who act on it."""
+        self._ready.clear()
+        chunks, self._chunks = self._chunks, []
+        acted, self._acted = self._acted, False
+        if not chunks and not acted:
+            return
+        with contextlib.suppress(LeaseLost):
+            await self._emitter.emit(
+                chunks=["".join(chunks)] if chunks else (),
+                activities=self._ring if acted else None,
+                token_at=bool(chunks),
+                tool_at=acted,
+            )
+
+    async def run(self) -> None:
+        """Flush whenever there is something, until cancelled."""
+        while True:
+            await self._ready.wait()
+            await asyncio.sleep(GATHER_SECONDS)
+            await self.flush()

@@ -1,0 +1,114 @@
+"""Runs one claimed, model-driven task: gathers its past, builds the loop's dependencies, drives it to its end."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from celeriac.common.contract.task import Record
+from celeriac.common.lifetime.cleanup import CleanupRegistry
+from celeriac.common.llm.models import Models
+from celeriac.common.policy.decide import Permissions, Policy
+from celeriac.common.runtime.deps import Identity, LoopSettings, RunDeps, Sections, Tally
+from celeriac.common.runtime.drive import drive
+from celeriac.common.runtime.holdings import Holdings
+from celeriac.common.runtime.loop import Start
+from celeriac.common.runtime.output import LiveOutput
+from celeriac.common.runtime.resume import Past, first_line, last_text, start_of, tool_turns
+from celeriac.common.runtime.state import LoopState, ToolUseContext
+from celeriac.common.runtime.turn import api_messages
+from celeriac.common.settings import Settings
+from celeriac.common.substrate.leases import Lease
+from celeriac.common.substrate.store import Substrate
+from celeriac.common.substrate.types import Entry
+from celeriac.common.tools.base import OpenWorkspace
+from celeriac.common.tools.toolbox import Toolbox
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What differs between the forms that run a model."""
+
+    prompt: str
+    model: str | None
+    toolbox: Toolbox
+    sections: Sections
+    workspace: OpenWorkspace | None = None
+    default_turns: int | None = None
+    """Limit of tool-use turns when the task has none of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskInbox:
+    """The task's unread entries, read from the substrate."""
+
+    substrate: Substrate
+    lease: Lease
+
+    async def unread(self) -> tuple[Entry, ...]:
+        """All of them, oldest first."""
+        return await self.substrate.inboxes.unread(self.lease.task_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Shared by all runs of one process."""
+
+    substrate: Substrate
+    models: Models
+    permissions: Permissions
+    settings: Settings
+    holdings: Holdings
+    process: str
+
+    async def run(self, lease: Lease, record: Record, assign: Callable[[Record], Assignment]) -> None:
+        """Run until the task ends, parks or is lost; then its clean-ups have run."""
+        with self.holdings.hold(lease):
+            await lease.renew()
+            assignment = assign(record)
+            output = LiveOutput(lease, record.activities)
+            deps = await self._deps(lease, record, assignment, output)
+            await drive(lease, deps, output, lambda: self._begin(lease, record, assignment, deps))
+
+    async def _deps(self, lease: Lease, record: Record, assignment: Assignment, output: LiveOutput) -> RunDeps:
+        limits = record.limits
+        turns = limits.turns if limits.turns is not None else assignment.default_turns
+        return RunDeps(
+            identity=Identity(
+                record.task_id, record.session, record.parent, record.kind, record.path, lease.run, self.process
+            ),
+            settings=LoopSettings(
+                model=assignment.model or self.settings.llm.model,
+                max_tokens=self.settings.llm.max_tokens,
+                stream_retries=self.settings.llm.stream_retries,
+                limits=limits.model_copy(update={"turns": turns}),
+            ),
+            model=await self.models.of(record.session),
+            toolbox=assignment.toolbox,
+            permissions=self.permissions,
+            policy=policy_of(record, self.settings),
+            writer=lease,
+            inbox=_TaskInbox(self.substrate, lease),
+            output=output,
+            sections=assignment.sections,
+            cancel=lease.node,
+            cleanup=CleanupRegistry(),
+            tally=Tally(usage=record.usage, asked=record.asked),
+            workspace=assignment.workspace,
+        )
+
+    async def _begin(self, lease: Lease, record: Record, assignment: Assignment, deps: RunDeps) -> Start:
+        context = ToolUseContext(cancel=lease.node, mode=record.mode)
+        if lease.tlen == 0:
+            line = await first_line(lease, deps.inbox, run=lease.run, prompt=assignment.prompt)
+            return Start(LoopState(messages=api_messages((), (line,)), tool_use_context=context))
+        lines = await self.substrate.transcripts.lines(lease.task_id)
+        deps.tally.tool_turns = tool_turns(lines, lease.run)
+        deps.tally.last_text = last_text(lines, lease.run)
+        marks = await self.substrate.transcripts.marks(lease.task_id)
+        past = Past(lease.task_id, lease.run, lines, lease.grant.draft, marks)
+        return start_of(past, context, deps.toolbox.restart_of, unread=lease.unread)
+
+
+def policy_of(record: Record, settings: Settings) -> Policy:
+    """The rules of one task: its own allow rules, and the settings' rules."""
+    rules = settings.permissions
+    return Policy(mode=record.mode, allow=record.tools + rules.allow, ask=rules.ask, deny=rules.deny)

@@ -1,0 +1,1 @@
+"""Records, leases, transcripts, inboxes on Redis: every decision is one Lua script."""

@@ -1,0 +1,230 @@
+"""The way to Redis: two clients, scripts by their SHA, patience with a server that restarts. Knows no operation.
+
+Above: every file of the substrate. Below: redis-py. Replies leave here as str, int, tuples and dicts only.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+import orjson
+from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from celeriac.common.contract.errors import ScriptRefused, ServerUnreachable, UsageError
+from celeriac.common.contract.ids import TaskId
+from celeriac.common.contract.json import JsonObject
+from celeriac.common.substrate.keys import Keys
+from celeriac.common.substrate.scripts import Script, ScriptLibrary
+
+POOL_SIZE = 64
+"""Connections that the agents of one process share; a script takes well under a millisecond, so few are ever busy."""
+SOCKET_TIMEOUT_SECONDS = 5.0
+"""A reply that takes longer is asked for again."""
+PATIENCE_SECONDS = 10.0
+"""How long requests that own no lease repeat themselves: a Redis restart takes less (CELERY.md: 4-5 s)."""
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.5
+_ANCESTORS_KEPT = 50_000
+"""Cached parents; about 10 MB when full."""
+BROKEN = (RedisConnectionError, RedisTimeoutError, OSError)
+"""The server did not answer: whether the script ran is not known."""
+
+Argument = str | bytes | int | float
+Command = tuple[Argument, ...]
+T = TypeVar("T")
+
+
+def text(reply: object) -> str:
+    """A bulk string; nil is the empty text."""
+    return reply.decode() if isinstance(reply, bytes) else "" if reply is None else str(reply)
+
+
+def texts(reply: object) -> tuple[str, ...]:
+    """A list or set of bulk strings."""
+    return tuple(text(item) for item in cast("Iterable[object]", reply))
+
+
+def mapping(reply: object) -> dict[str, str]:
+    """A hash."""
+    return {text(key): text(value) for key, value in cast("dict[object, object]", reply).items()}
+
+
+def number(reply: object) -> int:
+    """An integer reply; nil is 0."""
+    return int(text(reply) or "0")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A script's answer: its status, its small fields, and what was passed through unread."""
+
+    status: str
+    fields: JsonObject
+    extra: str = ""
+
+    def count(self, name: str) -> int:
+        """An integer field; 0 when absent."""
+        return int(cast("int", self.fields.get(name, 0)))
+
+    def word(self, name: str) -> str:
+        """A text field; empty when absent."""
+        return str(self.fields.get(name, ""))
+
+    def part(self, name: str) -> JsonObject | None:
+        """An object field, or None."""
+        return cast("JsonObject | None", self.fields.get(name))
+
+
+def _answer(reply: object) -> Answer:
+    """Read `json` or `[json, extra]`."""
+    parts = [*cast("list[object]", reply), None] if isinstance(reply, list) else [reply, None]
+    fields = cast("JsonObject", orjson.loads(text(parts[0])))
+    return Answer(str(fields["status"]), fields, text(parts[1]))
+
+
+class Connection:
+    """One process's connections to one server."""
+
+    def __init__(self, client: Redis, blocking: Redis, *, keys: Keys, scripts: ScriptLibrary, where: str) -> None:
+        """`blocking`: a client without a read timeout, for BLPOP and XREAD BLOCK. `where`: the address, for errors."""
+        self.client = client
+        self.blocking = blocking
+        self.keys = keys
+        self.where = where
+        self._scripts = scripts
+        self._ancestors: dict[TaskId, tuple[TaskId, ...]] = {}
+
+    @classmethod
+    def to(cls, url: str, *, keys: Keys, scripts: ScriptLibrary) -> "Connection":
+        """Prepare connections to `url`; nothing is sent. Raises UsageError if it is no Redis URL."""
+        # Repeating is ours to do (with the same op id, within the lease), so the client's own retries are off.
+        retry = Retry(NoBackoff(), 0)
+        try:
+            pool = BlockingConnectionPool.from_url(
+                url, max_connections=POOL_SIZE, socket_timeout=SOCKET_TIMEOUT_SECONDS, retry=retry, protocol=2
+            )
+            waiting = ConnectionPool.from_url(url, socket_timeout=None, retry=retry, protocol=2)
+        except ValueError as error:
+            raise UsageError(f"{url!r} is not a Redis URL (redis://host:port/db): {error}") from error
+        where = url.rpartition("@")[2]
+        return cls(Redis(connection_pool=pool), Redis(connection_pool=waiting), keys=keys, scripts=scripts, where=where)
+
+    async def ping(self) -> None:
+        """One round trip. Raises ServerUnreachable."""
+        try:
+            await self._send(self.client, ("PING",))
+        except (*BROKEN, RedisError) as error:
+            raise self.unreachable(error) from error
+
+    async def aclose(self) -> None:
+        """Close both clients and their pools."""
+        for client in (self.client, self.blocking):
+            await client.aclose()
+            await client.connection_pool.disconnect()
+
+    def unreachable(self, error: BaseException) -> ServerUnreachable:
+        """The error with the way out."""
+        return ServerUnreachable(
+            f"no Redis answers at {self.where} ({error}): start one (`redis-server`), name another with "
+            "CELERIAC_REDIS_URL, or use `celeriac run`, which brings its own"
+        )
+
+    async def command(self, *command: Argument) -> object:
+        """One plain command, repeated with patience: only for commands that may run twice."""
+        return await self.patiently(lambda: self._send(self.client, command))
+
+    async def spread(self, commands: Sequence[Command]) -> list[object]:
+        """Several commands in one round trip, each on its own. May run twice."""
+        return await self.patiently(lambda: self._pipeline(commands)) if commands else []
+
+    async def blocked(self, *command: Argument, seconds: float) -> object:
+        """A blocking command that the server itself ends after `seconds`. Raises ServerUnreachable at once."""
+        try:
+            # A frozen server never ends the block; waiting much longer than agreed means that it is gone.
+            async with asyncio.timeout(seconds + SOCKET_TIMEOUT_SECONDS):
+                return await self._send(self.blocking, command)
+        except BROKEN as error:  # TimeoutError is an OSError
+            raise self.unreachable(error) from error
+
+    async def script(
+        self, name: str, task_id: TaskId, header: JsonObject, *large: Argument, sender: TaskId | None = None
+    ) -> Answer:
+        """Run a record script with patience, for requests that are idempotent by id."""
+        ancestors = await self.ancestors(task_id)
+        keys = self.keys.script(task_id, ancestors, sender)
+        return await self.patiently(lambda: self.once(name, keys, {**header, "task": task_id}, *large))
+
+    async def once(self, name: str, keys: Sequence[str], header: JsonObject, *large: Argument) -> Answer:
+        """Run a script one time, `header` being its small arguments. Raises what redis-py raises, and ScriptRefused."""
+        return await self.run(name, keys, orjson.dumps(header), *large)
+
+    async def run(self, name: str, keys: Sequence[str], *arguments: Argument) -> Answer:
+        """EVALSHA, or EVAL for a server that does not know the script yet."""
+        script = self._scripts[name]
+        try:
+            return _answer(await self._evaluate(script, keys, arguments))
+        except RedisConnectionError:  # BusyLoadingError is one
+            raise
+        except ResponseError as error:
+            raise ScriptRefused(f"{name}.lua: {error}") from error
+
+    async def _evaluate(self, script: Script, keys: Sequence[str], arguments: Sequence[Argument]) -> object:
+        rest = (len(keys), *keys, *arguments)
+        try:
+            return await self._send(self.client, ("EVALSHA", script.sha, *rest))
+        except NoScriptError:
+            return await self._send(self.client, ("EVAL", script.text, *rest))
+
+    async def ancestors(self, task_id: TaskId) -> tuple[TaskId, ...]:
+        """Parent and grandparent. They never change, so a known task is looked up once a process."""
+        if (known := self._ancestors.get(task_id)) is not None:
+            return known
+        kind, chain = cast("list[object]", await self.command("HMGET", self.keys.task(task_id, "t"), "kind", "chain"))
+        found = tuple(TaskId(link[0]) for link in orjson.loads(text(chain) or "[]"))
+        if kind is not None:
+            self.remember(task_id, found)
+        return found
+
+    def remember(self, task_id: TaskId, ancestors: tuple[TaskId, ...]) -> None:
+        """Keep the ancestors of a task that was just seen."""
+        if len(self._ancestors) >= _ANCESTORS_KEPT:
+            self._ancestors.clear()
+        self._ancestors[task_id] = ancestors
+
+    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeat while the server does not answer. Raises ServerUnreachable after PATIENCE_SECONDS."""
+        pauses = backoff()
+        last: BaseException | None = None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                while True:
+                    try:
+                        return await attempt()
+                    except BROKEN as error:
+                        last = error
+                    await asyncio.sleep(next(pauses))
+        raise self.unreachable(last or TimeoutError("no answer"))
+
+    async def _send(self, client: Redis, command: Sequence[Argument]) -> object:
+        return await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+
+    async def _pipeline(self, commands: Sequence[Command]) -> list[object]:
+        async with self.client.pipeline(transaction=False) as pipeline:
+            for command in commands:
+                pipeline.execute_command(*command)
+            return cast("list[object]", await pipeline.execute())
+
+
+def backoff() -> Iterator[float]:
+    """Pauses in seconds, doubling up to half a second."""
+    pause = _FIRST_PAUSE_SECONDS
+    while True:
+        yield pause
+        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)

@@ -1,0 +1,7 @@
+-- uses: base events ownership stop inbox owner
+local r = load(K.task, A.task)
+if not holds(r, A.token) then return answer('LOST') end
+put(r, { lease_until = now + A.ttl, heartbeat_at = now })
+resume(r)
+inform_back(r, r.fence)
+return ack(r)

@@ -1,0 +1,18 @@
+"""The substrate that the settings name."""
+
+from celeriac.common.contract.errors import ServerUnreachable
+from celeriac.common.settings import Settings
+from celeriac.common.substrate.store import Substrate
+
+
+def open_substrate(settings: Settings) -> Substrate:
+    """Prepare for the server of these settings; no I/O. Raises ServerUnreachable if none is named."""
+    if settings.redis.url is None:
+        raise ServerUnreachable("no server is named: give --redis-url URL or set CELERIAC_REDIS_URL")
+    return Substrate.connect(
+        settings.redis.url,
+        prefix=settings.redis.prefix,
+        lease_ms=round(settings.lease.seconds * 1000),
+        max_attempts=settings.supervisor.max_attempts,
+        max_attempts_total=settings.supervisor.max_attempts_total,
+    )

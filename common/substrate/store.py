@@ -1,0 +1,81 @@
+"""The substrate as one object: where records, transcripts, inboxes and events live. Composed here, used everywhere."""
+
+from redis.asyncio import Redis
+
+from celeriac.common.contract.ids import TaskId
+from celeriac.common.substrate.connection import Connection
+from celeriac.common.substrate.events import Events
+from celeriac.common.substrate.hints import Hints
+from celeriac.common.substrate.inbox import Inboxes
+from celeriac.common.substrate.keys import Keys
+from celeriac.common.substrate.leases import Lease, Leases, Sides, Terms
+from celeriac.common.substrate.records import Records
+from celeriac.common.substrate.replays import Replays
+from celeriac.common.substrate.scripts import ScriptLibrary, packaged
+from celeriac.common.substrate.sessions import Sessions
+from celeriac.common.substrate.transcripts import Transcripts
+from celeriac.common.substrate.types import ClaimRefusal
+
+LEASE_MS = 15_000
+"""DESIGN 3: recovery takes about one lease time."""
+MAX_ATTEMPTS = 3
+"""PROTOCOL 3, claim."""
+MAX_ATTEMPTS_TOTAL = 20
+"""PROTOCOL 3, claim."""
+
+
+class Substrate:
+    """One process's view of one server. Made by `connect`, or by `over` for clients that exist already."""
+
+    def __init__(self, connection: Connection, terms: Terms) -> None:
+        """Wire the parts together; no I/O."""
+        self._connection = connection
+        self.lease_ms = terms.lease_ms
+        self.hints = Hints(connection)
+        self.sessions = Sessions(connection)
+        self.records = Records(connection, self.sessions, self.hints)
+        self.inboxes = Inboxes(connection, self.sessions, self.hints)
+        self.transcripts = Transcripts(connection)
+        self.events = Events(connection, self.transcripts)
+        self.replays = Replays(connection)
+        self._leases = Leases(Sides(connection, self.records, self.hints), terms)
+
+    @classmethod
+    def connect(
+        cls,
+        url: str,
+        *,
+        prefix: str = "",
+        lease_ms: int = LEASE_MS,
+        max_attempts: int = MAX_ATTEMPTS,
+        max_attempts_total: int = MAX_ATTEMPTS_TOTAL,
+        scripts: ScriptLibrary | None = None,
+    ) -> "Substrate":
+        """Prepare for the server at `url`; no I/O. `scripts` is for tests. Raises UsageError for a bad URL."""
+        connection = Connection.to(url, keys=Keys(prefix), scripts=scripts or packaged())
+        return cls(connection, Terms(lease_ms, max_attempts, max_attempts_total))
+
+    @classmethod
+    def over(
+        cls, client: Redis, blocking: Redis, *, prefix: str = "", terms: Terms, scripts: ScriptLibrary | None = None
+    ) -> "Substrate":
+        """Use these clients: an in-memory twin in tests. `blocking` must have no read timeout."""
+        keys = Keys(prefix)
+        connection = Connection(client, blocking, keys=keys, scripts=scripts or packaged(), where="these clients")
+        return cls(connection, terms)
+
+    async def ping(self) -> None:
+        """One round trip. Raises ServerUnreachable, which says how to start a server."""
+        await self._connection.ping()
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._connection.aclose()
+
+    async def claim(
+        self, task_id: TaskId, run: int | None, *, process: str, nonce: str | None = None
+    ) -> Lease | ClaimRefusal:
+        """Take a task, or say why not (then drop the wake-up). `run` None: whichever is current.
+
+        The same nonce again gets the same answer. Raises ServerUnreachable."""
+        return await self._leases.claim(task_id, run, process=process, nonce=nonce)

@@ -1,0 +1,1 @@
+"""Twins, fakes and conformance suites for tests; shipped as the extra celeriac[testing]."""

@@ -1,0 +1,1 @@
+"""The tool Protocol, the toolbox and the middleware around each call."""

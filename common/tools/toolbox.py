@@ -1,0 +1,58 @@
+"""The tool set of one run, assembled from the closed set of its form (SPEC 6)."""
+
+from collections.abc import Iterable, Mapping
+
+import orjson
+
+from celeriac.common.contract.json import JsonObject, JsonValue
+from celeriac.common.contract.kinds import Kind
+from celeriac.common.contract.tool_names import allowed_for
+from celeriac.common.tools.base import AnyTool, Restart
+
+
+class Toolbox:
+    """Tools by the name on the wire. What the form does not allow is not taken in."""
+
+    def __init__(self, tools: Iterable[AnyTool], *, kind: Kind) -> None:
+        """`kind` decides which names are allowed."""
+        allowed = allowed_for(kind)
+        self._tools: Mapping[str, AnyTool] = {tool.wire_name: tool for tool in tools if tool.wire_name in allowed}
+        self._definitions = orjson.dumps([_definition(tool) for tool in self._tools.values()])
+
+    def find(self, name: str) -> AnyTool | None:
+        """The tool of this name, if the run has it."""
+        return self._tools.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In the order in which the model sees them."""
+        return tuple(self._tools)
+
+    def definitions(self) -> bytes:
+        """The JSON array of `{name, description, input_schema}`, the same bytes for the whole run."""
+        return self._definitions
+
+    def restart_of(self, name: str) -> Restart:
+        """What a new owner does with a started call; an unknown tool never ran."""
+        tool = self.find(name)
+        return Restart.RERUN if tool is None else tool.restart
+
+
+def _definition(tool: AnyTool) -> JsonObject:
+    schema = _without_titles(tool.input.model_json_schema())
+    return {"name": tool.wire_name, "description": tool.description, "input_schema": schema}
+
+
+def _without_titles(schema: JsonValue) -> JsonValue:
+    """A schema without the titles that pydantic makes of field names: tokens that tell nothing."""
+    if isinstance(schema, list):
+        return [_without_titles(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {name: _without_titles(each) for name, each in value.items()}
+        if key == "properties" and isinstance(value, dict)
+        else _without_titles(value)
+        for key, value in schema.items()
+        if key != "title"
+    }

@@ -1,0 +1,107 @@
+"""`show`, `transcript`: what is stored, for people or as JSON."""
+
+import json
+from collections.abc import Iterable
+
+import click
+
+from celeriac.common.contract.ids import TaskId
+from celeriac.common.contract.json import JsonValue
+from celeriac.common.contract.messages import Line
+from celeriac.common.contract.task import Record
+from celeriac.common.settings import Settings
+from celeriac.coordinator.client import Client
+from celeriac.coordinator.commands import options
+from celeriac.coordinator.display import activity_of, block_text, decoded, describe_call, task_line
+from celeriac.coordinator.follow import OutputFormat
+from celeriac.coordinator.jobs import summary_of
+from celeriac.coordinator.words import brief, harmless
+
+
+@click.command()
+@options.task_id
+@options.text_or_json
+@options.redis_url
+def show(task_id: TaskId, output_format: OutputFormat, redis_url: str | None) -> int:
+    """Show one task as it stands; for a job, its whole tree."""
+    settings = options.settings_for({"redis.url": redis_url})
+    return options.run_async(_show(settings, task_id, output_format))
+
+
+async def _show(settings: Settings, task_id: TaskId, output: OutputFormat) -> int:
+    async with Client.connect(settings) as client:
+        record, tree = await client.get(task_id), await client.tree(task_id)
+    below = tree if record.parent is None else (record,)
+    if output is OutputFormat.JSON:
+        tasks: list[JsonValue] = [json.loads(task.model_dump_json()) for task in below]
+        _print_json({"task": json.loads(record.model_dump_json()), "tree": tasks})
+        return 0
+    for line in record_lines(record):
+        options.streams().answer(line)
+    for task in below:
+        options.streams().answer("  ".join(filter(None, (task_line(summary_of(task)), brief(activity_of(task))))))
+    return 0
+
+
+def record_lines(record: Record) -> Iterable[str]:
+    """The fields that people ask for, one a line."""
+    fields = {
+        "task": record.task_id,
+        "title": brief(record.title),
+        "state": record.state.value,
+        "run": str(record.run),
+        "reason": brief(record.outcome.reason) if record.outcome else "",
+        "path": record.path,
+        "parent": record.parent or "",
+        "mode": record.mode.value,
+        "allowed": ", ".join(record.tools),
+        "workspace": record.workspace.root if record.workspace else "",
+        "owner": f"{record.lease.process} ({record.lease.owner})" if record.lease else "",
+        "parked": f"{record.park.why} until {record.park.until}" if record.park else "",
+        "stop": f"{record.stop.kind}: {brief(record.stop.reason)}" if record.stop else "",
+        "unread": str(record.unread) if record.unread else "",
+        "activity": "; ".join(brief(activity, 60) for activity in record.activities),
+    }
+    return (f"{name:<10} {value}" for name, value in fields.items() if value)
+
+
+@click.command()
+@options.task_id
+@options.text_or_json
+@options.redis_url
+def transcript(task_id: TaskId, output_format: OutputFormat, redis_url: str | None) -> int:
+    """Print the history of a job or a task; notifications are shown decoded."""
+    settings = options.settings_for({"redis.url": redis_url})
+    return options.run_async(_transcript(settings, task_id, output_format))
+
+
+async def _transcript(settings: Settings, task_id: TaskId, output: OutputFormat) -> int:
+    async with Client.connect(settings) as client:
+        lines = await client.transcript(task_id)
+        printed = "" if lines else await client.output(task_id)
+    if output is OutputFormat.JSON:
+        _print_json([json.loads(line.model_dump_json()) for line in lines])
+        return 0
+    streams = options.streams()
+    for line in lines:
+        for piece in transcript_text(line):
+            streams.answer(piece)
+    if printed:
+        streams.answer(harmless(printed))
+    return 0
+
+
+def transcript_text(line: Line) -> Iterable[str]:
+    """A heading and the readable form of each block."""
+    yield f"--- {line.seq}  run {line.run} turn {line.turn}  {line.origin}"
+    for block in line.content:
+        if block.get("type") == "tool_use":
+            yield f"> {describe_call(block)}"
+        elif text := block_text(block):
+            yield harmless(decoded(text))
+        else:
+            yield f"[{block.get('type')}]"
+
+
+def _print_json(value: JsonValue) -> None:
+    options.streams().answer(json.dumps(value, ensure_ascii=False))

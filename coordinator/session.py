@@ -1,0 +1,47 @@
+"""One session: a claimed job, run by the loop with the coordinator's four tools."""
+
+import logging
+from dataclasses import dataclass
+
+from celeriac.common.context.assemble import TextSections
+from celeriac.common.contract.task import Record, SessionSpec
+from celeriac.common.queue.wakeups import WakeUps
+from celeriac.common.runtime.runner import Assignment, Runner, policy_of
+from celeriac.common.substrate.leases import Lease
+from celeriac.coordinator.dispatch import Dispatcher
+from celeriac.coordinator.prompt import text
+from celeriac.coordinator.tools import Session as ToolSession
+from celeriac.coordinator.tools import session_toolbox
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Runs claimed sessions of one coordinator process."""
+
+    runner: Runner
+    dispatcher: Dispatcher
+    wakeups: WakeUps
+
+    async def run(self, lease: Lease) -> None:
+        """Run until the session ends, parks or is lost."""
+        records = self.runner.substrate.records
+        record = await records.get(lease.task_id)
+        await self.wakeups.session_started(record, self.runner.process)
+        await self.runner.run(lease, record, lambda current: self._assignment(lease, current))
+        ended = await records.get(lease.task_id)
+        if ended.outcome is not None and ended.run == lease.run:
+            await self.wakeups.session_ended(ended, self.runner.process, ended.outcome)
+
+    def _assignment(self, lease: Lease, record: Record) -> Assignment:
+        assert isinstance(record.spec, SessionSpec)  # noqa: S101 - the id says that it is a session
+        settings = self.runner.settings
+        tools = ToolSession(record, lease, policy_of(record, settings), self.runner.permissions, self.dispatcher)
+        return Assignment(
+            prompt=record.spec.prompt,
+            model=record.spec.model,
+            toolbox=session_toolbox(tools),
+            sections=TextSections(text("system")),
+            default_turns=settings.limits.session_turns,
+        )

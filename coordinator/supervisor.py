@@ -1,0 +1,71 @@
+"""The supervisor (PROTOCOL 4): finds what nobody works on and has it woken. Any number may run; it holds no state."""
+
+import asyncio
+import logging
+
+from redis.exceptions import RedisError
+
+from celeriac.common.contract import ids
+from celeriac.common.contract.errors import CeleriacError
+from celeriac.common.contract.ids import TaskId
+from celeriac.coordinator.dispatch import Dispatcher
+from celeriac.coordinator.sessions import Sessions
+
+UNLIST_AFTER_SCANS = 10
+"""Ended sessions are taken off the list every so many scans: cheap, and never urgent."""
+
+log = logging.getLogger(__name__)
+
+
+class Supervisor:
+    """Scans every `scan_seconds` (at most 2 s, DESIGN 3)."""
+
+    def __init__(self, dispatcher: Dispatcher, sessions: Sessions, *, scan_seconds: float, lease_ms: int) -> None:
+        """`lease_ms`: how long it waits after the server was away before it calls a lease expired."""
+        self._dispatcher = dispatcher
+        self._sessions = sessions
+        self._scan_seconds = scan_seconds
+        self._lease_ms = lease_ms
+        self._away = False
+
+    async def run(self) -> None:
+        """Scan until cancelled; a server that is away is looked for again, then given one lease time."""
+        scans = 0
+        while True:
+            try:
+                if self._away:
+                    await self._dispatcher.substrate.ping()
+                    await asyncio.sleep(self._lease_ms / 1000)
+                    self._away = False
+                await self.scan(unlist=scans % UNLIST_AFTER_SCANS == 0)
+                scans += 1
+            except (RedisError, OSError, CeleriacError) as error:
+                log.warning("scan: %s", error)
+                self._away = True
+            await asyncio.sleep(self._scan_seconds)
+
+    async def scan(self, *, unlist: bool = False) -> None:
+        """Look once at every listed session."""
+        substrate = self._dispatcher.substrate
+        for session, version in (await substrate.sessions.listed()).items():
+            open_tasks = await substrate.records.open_tasks(session)
+            for ref in await substrate.records.overdue(session):
+                reason = "the time limit is over"
+                op = f"deadline:{ref.task_id}:{ref.run}"
+                await substrate.records.request_stop(ref.task_id, kind="limit", reason=reason, op=op)
+            for task_id in open_tasks:
+                await self._look(task_id)
+            if unlist and not open_tasks:
+                await substrate.sessions.seal_and_unlist(session, version)
+
+    async def _look(self, task_id: TaskId) -> None:
+        """Settle a stop that nobody else will, or wake the task if its time has come."""
+        records = self._dispatcher.substrate.records
+        if await records.settle_stop(task_id):
+            return
+        due = await records.resend(task_id)
+        if due is None:
+            return
+        if ids.session_of(task_id) == task_id:
+            await self._sessions.claim(task_id)
+        await self._dispatcher.wake(task_id, run=due.run, attempt=due.attempt)

@@ -1,0 +1,1 @@
+"""What surrounds the product: stand-in model server, Flower console, examples, benchmarks."""

@@ -1,0 +1,1 @@
+"""The Flower console configured for tasks of this system."""

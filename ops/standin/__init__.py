@@ -1,0 +1,1 @@
+"""A strict Messages API server that follows a script, for tests and demonstrations."""

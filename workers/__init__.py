@@ -1,0 +1,1 @@
+"""Runs tasks: Celery entry point, kinds, tools, shells."""

@@ -1,0 +1,1 @@
+"""One module for each form of task that a worker can run."""

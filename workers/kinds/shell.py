@@ -1,0 +1,166 @@
+"""Kind `sh`: one command in a detached PTY. Its output is the result; how it ended is the state (SPEC 2)."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from celeriac.common.contract.messages import Draft, NewLine, Origin, text_block
+from celeriac.common.contract.task import Outcome, Record, ShellSpec, State, Subtype
+from celeriac.common.contract.tool_names import BASH
+from celeriac.common.lifetime.cancel import AbortReason
+from celeriac.common.policy.decide import Allow, Ask, Subject
+from celeriac.common.runtime.drive import keep
+from celeriac.common.runtime.output import LiveOutput
+from celeriac.common.runtime.resume import EFFECT_UNKNOWN
+from celeriac.common.runtime.runner import Runner, policy_of
+from celeriac.common.runtime.turn import inbox_blocks
+from celeriac.common.substrate.leases import Lease
+from celeriac.workers.shell.commands import Command, CommandNotStarted, Commands, command_environment
+from celeriac.workers.shell.running import CommandResult, Running
+
+MARK = "command"
+"""The start mark of a shell task's command; it takes no messages after its end, so there is one run."""
+
+
+async def run_shell(runner: Runner, commands: Commands, lease: Lease, record: Record) -> None:
+    """Run the command to its end, or say that it had started before and its effect is unknown."""
+    with runner.holdings.hold(lease):
+        output = LiveOutput(lease, record.activities)
+        task = ShellTask(runner, commands, lease, record, output)
+        await keep(lease, output, lambda group: task.run(group))
+
+
+@dataclass(slots=True)
+class ShellTask:
+    """One run of one command."""
+
+    runner: Runner
+    commands: Commands
+    lease: Lease
+    record: Record
+    output: LiveOutput
+    stdin: list[bytes] = field(default_factory=list)
+
+    @property
+    def command(self) -> str:
+        """The command line, exactly as it was judged and will be run."""
+        assert isinstance(self.record.spec, ShellSpec)  # noqa: S101 - the id says that it is a shell
+        return self.record.spec.command
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Judge, mark, run, finish. Raises LeaseLost."""
+        await self.lease.renew()
+        if self.lease.tlen == 0:
+            await self._append(first=True)
+        if self.lease.node.aborted:
+            await self._finish(_stopped(None))
+        elif (refusal := self._refusal()) is not None:
+            await self._finish(_failed(refusal))
+        elif await self._started_before():
+            await self._finish(_failed(EFFECT_UNKNOWN))
+        else:
+            await self._execute(group)
+
+    def _refusal(self) -> str | None:
+        """Judged again at execution, under the task's mode (SPEC 2)."""
+        root = Path(self.record.workspace.root) if self.record.workspace is not None else None
+        subject = Subject(BASH, {"command": self.command}, read_only=False, workspace=root)
+        decision = self.runner.permissions.decide(subject, policy_of(self.record, self.runner.settings))
+        if isinstance(decision, Allow):
+            return None
+        return f"denied: {decision.question if isinstance(decision, Ask) else decision.reason}"
+
+    async def _started_before(self) -> bool:
+        """Whether a former owner started it; else the start is marked now."""
+        marks = await self.runner.substrate.transcripts.marks(self.lease.task_id)
+        if MARK in marks:
+            return True
+        await self.lease.draft(Draft(run=self.lease.run, turn=0, blocks=()), [MARK])
+        return False
+
+    async def _execute(self, group: asyncio.TaskGroup) -> None:
+        if self.lease.node.aborted:
+            await self._finish(_stopped(None))
+            return
+        self.output.activity(f"{BASH}: {self.command}"[:80])
+        try:
+            running = await self._start()
+        except CommandNotStarted as error:
+            await self._finish(_failed(str(error)))
+            return
+        typing = group.create_task(self._type(running), name=f"stdin of {self.lease.task_id}")
+        try:
+            result = await running.wait()
+        finally:
+            typing.cancel()
+        if self.lease.node.reason is not AbortReason.LEASE_LOST:
+            await self._finish(self._outcome(result))
+
+    async def _start(self) -> Running:
+        async def emit(text: str) -> None:
+            self.output.text(text)
+
+        settings = self.runner.settings
+        assert self.record.workspace is not None  # noqa: S101 - every job has one
+        command = Command(
+            text=self.command,
+            cwd=Path(self.record.workspace.root),
+            env=command_environment(settings.tool_environment()),
+            timeout_s=None,  # the supervisor's deadline of the task ends it
+            pty=True,
+        )
+        return await self.commands.start(command, task_id=self.lease.task_id, cancel=self.lease.node, emit=emit)
+
+    async def _type(self, running: Running) -> None:
+        """Messages become standard input, each after the append that consumed it."""
+        for early in self.stdin:
+            await running.write_stdin(early)
+        while True:
+            await self.lease.changed()
+            if self.lease.node.aborted:
+                return
+            if self.lease.unread:
+                for data in await self._append():
+                    await running.write_stdin(data)
+
+    async def _append(self, *, first: bool = False) -> list[bytes]:
+        """Consume the inbox into one line; what is to be typed."""
+        entries = await self.runner.substrate.inboxes.unread(self.lease.task_id)
+        content = ((text_block(self.command),) if first else ()) + inbox_blocks(entries)
+        origin = Origin.PROMPT if first else Origin.MESSAGE
+        ids = tuple(entry.id for entry in entries)
+        line = NewLine(run=self.lease.run, turn=0, role="user", content=content, origin=origin, inbox_ids=ids)
+        await self.lease.append([line], consume=ids, progress=False)
+        typed = [f"{entry.text}\n".encode() for entry in entries]
+        if first:
+            self.stdin = typed
+        return typed
+
+    def _outcome(self, result: CommandResult) -> Outcome:
+        if self.lease.node.aborted:
+            return _stopped(result)
+        if result.cause == "lost":
+            return _failed("the command's supervisor vanished; effect unknown", result.text)
+        if result.signal is not None:
+            return _failed(f"signal {result.signal}", result.text)
+        if result.exit_code != 0:
+            return _failed(f"exit {result.exit_code}", result.text)
+        return Outcome(state=State.COMPLETED, subtype=Subtype.SUCCESS, text=result.text)
+
+    async def _finish(self, outcome: Outcome) -> None:
+        """The output is the last line of the transcript and the result."""
+        await self.output.flush()
+        text = (outcome.text or "").strip()
+        line = NewLine(
+            run=self.lease.run, turn=1, role="assistant", content=(text_block(outcome.text or ""),), origin=Origin.TOOLS
+        )
+        await self.lease.finish(outcome, [line] if text else [])
+
+
+def _failed(reason: str, text: str | None = None) -> Outcome:
+    return Outcome(state=State.FAILED, subtype=Subtype.EXECUTION, reason=reason, text=text)
+
+
+def _stopped(result: CommandResult | None) -> Outcome:
+    text = result.text if result is not None else None
+    return Outcome(state=State.STOPPED, subtype=Subtype.EXECUTION, reason="stopped", text=text, partial=True)

@@ -1,0 +1,1 @@
+"""Commands: process groups, PTY supervision, bounded output."""
