@@ -1,4 +1,5 @@
-"""Dispatch: record first, wake-up second, `queued` third (PROTOCOL 4). Dispatching again after a crash makes nothing new."""
+"""Dispatch: record first, wake-up second, `queued` third (PROTOCOL 4). Dispatching again after a crash makes nothing
+new."""
 
 from dataclasses import dataclass
 

@@ -7,7 +7,8 @@ from celeriac.common.contract import notification
 from celeriac.common.contract.errors import BadNotification
 from celeriac.common.contract.events import AssistantEvent, Event, ResultEvent, SystemEvent, UserEvent
 from celeriac.common.contract.json import JsonObject, JsonValue
-from celeriac.common.contract.task import Record
+from celeriac.common.contract.task import TERMINAL, Record
+from celeriac.common.contract.tool_names import AGENT_TOOL
 from celeriac.coordinator.jobs import JobResult, TaskSummary
 from celeriac.coordinator.words import brief, duration
 
@@ -20,7 +21,8 @@ def describe_call(block: JsonObject) -> str:
     name, given = block.get("name"), block.get("input")
     if not isinstance(given, dict):
         return brief(str(name))
-    value = next((given[field] for field in _TELLING if isinstance(given.get(field), str)), None)
+    fields = ("description", *_TELLING) if name == AGENT_TOOL else _TELLING
+    value = next((given[field] for field in fields if isinstance(given.get(field), str)), None)
     return brief(f"{name}: {value if value is not None else json.dumps(given, ensure_ascii=False)}")
 
 
@@ -76,7 +78,8 @@ def _prefixed(task_id: str, run: int, texts: Iterable[str]) -> Iterable[str]:
 def _system(event: SystemEvent, title: str) -> str:
     state = event.data.get("state")
     if isinstance(state, str):
-        return f"{state}  {brief(title)}"
+        # The end of a run is told by its result, with the reason and what it used.
+        return "" if state in TERMINAL else f"{state}  {brief(title)}"
     reason = event.data.get("reason") or event.data.get("why") or event.data.get("text")
     return brief(f"{event.subtype}: {reason}" if reason else event.subtype)
 

@@ -6,7 +6,7 @@ Progress goes to stderr and the answer to stdout, so that a pipe gets nothing bu
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TextIO
 from celeriac.common.contract.errors import CeleriacError
 from celeriac.common.contract.events import AssistantEvent, Event, ResultEvent, StreamEvent, UnknownEvent
 from celeriac.common.contract.ids import TaskId, session_of
-from celeriac.common.contract.task import Record
+from celeriac.common.contract.json import JsonObject
+from celeriac.common.contract.task import Record, State, Subtype
 from celeriac.common.contract.tool_names import SYNTHETIC_OUTPUT
 from celeriac.coordinator.client import Client
 from celeriac.coordinator.display import describe_call, event_lines, tree_lines
@@ -104,17 +105,18 @@ class Follower:
         self._streams = streams
         self._output = output
         self._live: LiveList | None = None
-        self._question: str | None = None
+        self._may_have_asked = False
 
     async def run(self, on_question: OnQuestion) -> JobResult | None:
         """Follow to the end and return the result; None if `on_question` gave up."""
         await self.board.refresh()
         with self._view():
-            refresher = asyncio.create_task(self._keep_fresh(), name="refresh live list")
+            refresher = asyncio.create_task(self._keep_fresh(), name="refresh live list") if self._live else None
             try:
                 ended = await self._consume(on_question)
             finally:
-                refresher.cancel()
+                if refresher is not None:
+                    refresher.cancel()
             await self.board.refresh()
             self._draw()
         return await self._client.wait(self.board.session) if ended else None
@@ -151,12 +153,18 @@ class Follower:
         if isinstance(event, UnknownEvent) or event.task_id != self.board.session:
             return None
         if isinstance(event, AssistantEvent):
-            self._question = question_in(event)
+            self._may_have_asked = question_in(event.message.content) is not None
             return None
-        if self._question is None or not (await self._client.get(self.board.session)).asked:
+        if not self._may_have_asked or not (await self._client.get(self.board.session)).asked:
             return None
-        question, self._question = self._question, None
-        return question
+        self._may_have_asked = False
+        return await self._last_question()
+
+    async def _last_question(self) -> str:
+        """The one that waits: this event may be of an earlier one, answered long ago."""
+        lines = await self._client.transcript(self.board.session)
+        questions = (question_in(line.content) for line in reversed(lines) if line.role == "assistant")
+        return next((question for question in questions if question is not None), "")
 
     @contextmanager
     def _view(self) -> Iterator[None]:
@@ -173,19 +181,23 @@ class Follower:
         if self._live is None:
             yield
             return
-        self._live.__exit__(None, None, None)
-        yield
-        self._live.__enter__()
+        live, self._live = self._live, None  # the refresher draws nothing meanwhile
+        live.__exit__(None, None, None)
+        try:
+            yield
+        finally:
+            live.__enter__()
+            self._live = live
 
     def _new_live(self) -> "AbstractContextManager[LiveList | None]":
         if self._output is not OutputFormat.TEXT or not self._streams.terminal:
             return nullcontext()
-        from celeriac.coordinator.live import LiveList  # noqa: PLC0415 - rich costs 0.1 s and is needed on terminals only
+        from celeriac.coordinator.live import LiveList  # noqa: PLC0415 - rich costs 0.1 s, needed on terminals only
 
         return LiveList(self._streams.err)
 
     async def _keep_fresh(self) -> None:
-        while self._live is not None:
+        while True:
             with suppress(CeleriacError):  # the follower meets the same error and reports it
                 await self.board.refresh()
             self._draw()
@@ -196,9 +208,9 @@ class Follower:
             self._live.show(self.board.records, self.board.activities, round(time.time() * 1000))
 
 
-def question_in(event: AssistantEvent) -> str | None:
+def question_in(content: Iterable[JsonObject]) -> str | None:
     """The question that this answer asks by SyntheticOutput, if it does."""
-    for block in event.message.content:
+    for block in content:
         given = block.get("input")
         if block.get("name") == SYNTHETIC_OUTPUT and isinstance(given, dict) and given.get("kind") == QUESTION:
             return str(given.get("result") or "")
@@ -217,6 +229,21 @@ def show_result(result: JobResult, output: OutputFormat, streams: Streams) -> No
         streams.say(line)
 
 
+def show_question(session: TaskId, question: str, streams: Streams) -> None:
+    """A JSON document for a job that goes on waiting for an answer that nobody here can give."""
+    document = {
+        "type": "result",
+        "subtype": Subtype.EXECUTION.value,
+        "is_error": True,
+        "result": None,
+        "reason": QUESTION,
+        "question": question,
+        "session_id": session,
+        "total_cost_usd": None,
+    }
+    streams.answer(json.dumps(document, ensure_ascii=False))
+
+
 def _answer(result: JobResult) -> str | None:
     if result.structured_output is not None:
         return json.dumps(result.structured_output, ensure_ascii=False, indent=2)
@@ -231,5 +258,6 @@ def complaints(result: JobResult) -> Iterator[str]:
         yield f"celeriac: still running: {', '.join(result.still_open)}"
     for line in result.replay_unused:
         yield f"celeriac: replay: {harmless(line)}"
-    if result.reason or result.state.value != "completed":
-        yield f"celeriac: the job is {result.state}: {harmless(result.reason or result.subtype.value)}"
+    if result.state is not State.COMPLETED:
+        verb = "was stopped" if result.state is State.STOPPED else "failed"
+        yield f"celeriac: the job {verb}: {harmless(result.reason or result.subtype.value)}"

@@ -1,4 +1,5 @@
-"""The one blocked reader of a coordinator process: each hint becomes a look at an inbox, a claim, or a wake-up (PROTOCOL 1).
+"""The one blocked reader of a coordinator process: each hint becomes a look at an inbox, a claim, or a wake-up
+(PROTOCOL 1).
 
 A lost hint costs at most a third of a lease or one scan of the supervisor; nothing depends on one.
 """
@@ -6,9 +7,8 @@ A lost hint costs at most a third of a lease or one scan of the supervisor; noth
 import asyncio
 import logging
 
-from redis.exceptions import RedisError
-
 from celeriac.common.contract import ids
+from celeriac.common.contract.errors import ServerUnreachable
 from celeriac.common.contract.ids import TaskId
 from celeriac.coordinator.dispatch import Dispatcher
 from celeriac.coordinator.sessions import Sessions
@@ -37,7 +37,7 @@ class HintReader:
                 hinted = await hints.wait(self._process, sessions=True, timeout_s=BLOCK_SECONDS)
                 if hinted is not None:
                     await self._act(hinted)
-            except (RedisError, OSError) as error:
+            except ServerUnreachable as error:
                 log.warning("hints: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
 

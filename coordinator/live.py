@@ -15,9 +15,6 @@ from celeriac.common.contract.task import Record, State
 from celeriac.coordinator.display import activity_of
 from celeriac.coordinator.words import brief, duration
 
-FRAMES_PER_SECOND = 4
-"""Enough to look alive, little enough for a slow line."""
-
 _STYLES = {
     State.COMPLETED: "green",
     State.FAILED: "red",
@@ -27,12 +24,16 @@ _STYLES = {
 }
 
 
+_FIXED = {"task": 11, "kind": 7, "state": 9, "run": 3, "tokens": 7, "time": 6}
+"""Columns that keep their width, in characters, when the terminal is narrow: title and activity shrink."""
+
+
 class LiveList:
     """A table that is drawn over itself; it stays as the last frame when it ends."""
 
-    def __init__(self, stream: TextIO) -> None:
-        """Draw on `stream`, which is a terminal."""
-        self._live = Live(console=Console(file=stream), refresh_per_second=FRAMES_PER_SECOND, auto_refresh=False)
+    def __init__(self, stream: TextIO, *, width: int | None = None) -> None:
+        """Draw on `stream`, which is a terminal; `width` in columns, None: the terminal's own."""
+        self._live = Live(console=Console(file=stream, width=width), auto_refresh=False)
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -46,8 +47,8 @@ class LiveList:
     def show(self, records: Mapping[TaskId, Record], activities: Mapping[TaskId, str], now_ms: int) -> None:
         """Draw these tasks; `now_ms` is epoch milliseconds, for the time that has passed."""
         table = Table(box=None, pad_edge=False, header_style="dim")
-        for heading in ("task", "kind", "state", "run", "tokens", "time"):
-            table.add_column(heading, no_wrap=True)
+        for heading, width in _FIXED.items():
+            table.add_column(heading, no_wrap=True, min_width=width)
         table.add_column("title", no_wrap=True, overflow="ellipsis", max_width=40)
         table.add_column("activity", no_wrap=True, overflow="ellipsis", ratio=1)
         for record in records.values():
@@ -62,7 +63,7 @@ def _cells(record: Record, activity: str, now_ms: int) -> tuple[Text, ...]:
     return (
         Text(_short(record.task_id)),
         Text(TITLES[record.kind]),
-        Text(record.state.value, style=_STYLES.get(record.state, "")),
+        Text(record.state.value.partition("_")[0], style=_STYLES.get(record.state, "")),
         Text(str(record.run)),
         Text(f"{record.usage.total_tokens:,}"),
         Text(elapsed),
@@ -72,6 +73,6 @@ def _cells(record: Record, activity: str, now_ms: int) -> tuple[Text, ...]:
 
 
 def _short(task_id: TaskId) -> str:
-    """The whole id of a session; the last 6 characters of a child's, which share the rest."""
+    """The last 6 characters, which tell the tasks of one job apart."""
     kind, _, rest = task_id.partition("-")
-    return task_id if kind == "s" else f"  {kind}-…{rest[-6:]}"
+    return f"{'' if kind == 's' else ' '}{kind}-…{rest[-6:]}"

@@ -74,7 +74,7 @@ async def _serve(settings: Settings, runner: Runner, session: Session, dispatche
             running.create_task(supervisor.run(), name="supervisor"),
             running.create_task(HintReader(sessions, dispatcher, runner.process).run(), name="hints"),
         ]
-        print(f"celeriac coordinator ready: {runner.process}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"celeriac coordinator ready: {runner.process}", file=sys.stderr, flush=True)
         await stop.wait()
         for duty in duties:
             duty.cancel()

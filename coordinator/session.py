@@ -35,7 +35,7 @@ class Session:
             await self.wakeups.session_ended(ended, self.runner.process, ended.outcome)
 
     def _assignment(self, lease: Lease, record: Record) -> Assignment:
-        assert isinstance(record.spec, SessionSpec)  # noqa: S101 - the id says that it is a session
+        assert isinstance(record.spec, SessionSpec)
         settings = self.runner.settings
         tools = ToolSession(record, lease, policy_of(record, settings), self.runner.permissions, self.dispatcher)
         return Assignment(

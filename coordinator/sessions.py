@@ -27,7 +27,8 @@ class Sessions:
         return self._session.runner.holdings
 
     async def claim(self, session_id: TaskId) -> bool:
-        """Try to become the owner; True if this process runs it now. Safe to call at any time, by any number of processes."""
+        """Try to become the owner; True if this process runs it now. Safe to call at any time, by any number of
+        processes."""
         runner = self._session.runner
         if session_id in runner.holdings or session_id in self._claiming or runner.holdings.closing:
             return False

@@ -3,8 +3,6 @@
 import asyncio
 import logging
 
-from redis.exceptions import RedisError
-
 from celeriac.common.contract import ids
 from celeriac.common.contract.errors import CeleriacError
 from celeriac.common.contract.ids import TaskId
@@ -39,7 +37,7 @@ class Supervisor:
                     self._away = False
                 await self.scan(unlist=scans % UNLIST_AFTER_SCANS == 0)
                 scans += 1
-            except (RedisError, OSError, CeleriacError) as error:
+            except CeleriacError as error:
                 log.warning("scan: %s", error)
                 self._away = True
             await asyncio.sleep(self._scan_seconds)

@@ -1,4 +1,5 @@
-"""The coordinator's four tools (SPEC 3). Each is idempotent by the id of its tool_use, so a takeover may run it again."""
+"""The coordinator's four tools (SPEC 3). Each is idempotent by the id of its tool_use, so a takeover may run it
+again."""
 
 import asyncio
 from dataclasses import dataclass

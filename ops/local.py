@@ -63,7 +63,7 @@ class Child:
         return cls(role, process)
 
     async def _read(self) -> None:
-        assert self._process.stderr is not None  # noqa: S101 - it was asked for
+        assert self._process.stderr is not None
         while line := await _line_of(self._process.stderr):
             self._lines.append(line)
             if f"{self.role} ready" in line:
@@ -89,12 +89,17 @@ class Child:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
-    async def end(self) -> None:
-        """SIGTERM, a bounded wait, SIGKILL."""
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; negative: ended by that signal."""
+        return self._process.returncode
+
+    async def end(self, grace: float = GRACE_SECONDS) -> None:
+        """SIGTERM, at most `grace` seconds, SIGKILL."""
         if self._process.returncode is None:
             self.signal(signal.SIGTERM)
         try:
-            async with asyncio.timeout(GRACE_SECONDS):
+            async with asyncio.timeout(grace):
                 await self._process.wait()
         except TimeoutError:
             self.signal(signal.SIGKILL)
@@ -136,12 +141,12 @@ class LocalCluster:
 
     async def start(self) -> Settings:
         """Start all three and wait until they are ready; settings with the URL of the server. Raises DidNotStart."""
-        folder = self._new_folder()
+        folder = self.new_folder()
         self._stack.callback(shutil.rmtree, folder, ignore_errors=True)
         server = await self._stack.enter_async_context(
             EmbeddedServer.start(folder / "server", search_path=self._environ.get("PATH", os.defpath))
         )
-        environment = self._child_environment(folder, server.url)
+        environment = self.child_environment(folder, server.url)
         self._stack.push_async_callback(self._end_children)
         for role in ("coordinator", "worker"):
             self._children.append(await Child.start(role, folder, environment))
@@ -168,7 +173,7 @@ class LocalCluster:
     async def _end_children(self) -> None:
         await asyncio.gather(*(child.end() for child in self._children))
 
-    def _new_folder(self) -> Path:
+    def new_folder(self) -> Path:
         """`run/PID-RANDOM` in the home; folders that a killed `run` left are removed."""
         parent = self._settings.home / "run"
         try:
@@ -180,7 +185,7 @@ class LocalCluster:
             raise UsageError(f"{parent} cannot be written ({error.strerror}); set CELERIAC_HOME") from error
         return folder
 
-    def _child_environment(self, folder: Path, url: str) -> dict[str, str]:
+    def child_environment(self, folder: Path, url: str) -> dict[str, str]:
         """What this process has, with our settings in a file, and no way to import from a relative folder."""
         file = folder / "settings.json"
         file.write_text(self._settings.document(), encoding="utf-8")

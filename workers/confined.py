@@ -1,8 +1,9 @@
-"""Opening files below a folder and nowhere else, by descriptor (SECURITY, Files). Synchronous; knows no workspace, no tool.
+"""Opening files below a folder and nowhere else, by descriptor (SECURITY, Files). Synchronous; knows no workspace, no
+tool.
 
-`openat2` with RESOLVE_BENEATH decides in the kernel. Where it is missing, and for absolute links that lead back inside (which
-the kernel refuses), a walk opens one component after the other with O_NOFOLLOW and resolves links itself. Neither can be
-tricked by a folder that is swapped for a link meanwhile.
+`openat2` with RESOLVE_BENEATH decides in the kernel. Where it is missing, and for absolute links that lead back
+inside (which the kernel refuses), a walk opens one component after the other with O_NOFOLLOW and resolves links
+itself. Neither can be tricked by a folder that is swapped for a link meanwhile.
 """
 
 import ctypes

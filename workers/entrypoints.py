@@ -1,4 +1,5 @@
-"""Where Celery hands a message over: one call into the process's loop (DESIGN 4). Stops from Flower become ours here."""
+"""Where Celery hands a message over: one call into the process's loop (DESIGN 4). Stops from Flower become ours
+here."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -41,7 +42,7 @@ def request_class(stop: Callable[[TaskId], None]) -> type[Request]:
     class StoppableRequest(Request):  # type: ignore[misc]  # celery has no types
         """Revocations lead to the substrate, which decides; nothing is killed by Celery."""
 
-        def terminate(self, pool: object, signal: object = None) -> None:  # noqa: ARG002
+        def terminate(self, pool: object, signal: object = None) -> None:
             """Flower's Terminate button, or `celery control terminate`."""
             self._stop()
 

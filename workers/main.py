@@ -1,5 +1,6 @@
 """Composition root of a worker process: Celery's threads pool around one asyncio loop (DESIGN 4)."""
 
+import asyncio
 import logging
 import os
 import secrets
@@ -66,11 +67,12 @@ class WorkerProcess:
             process=self.name,
         )
         self._worker = Worker(runner, Commands(max_silence_s=self.substrate.lease_ms / 1000 * 2 / 3))
-        self._reader = self._portal.start_task_soon(read_hints, self.substrate, self._holdings, self.name)
+        reading = read_hints(self.substrate, self._holdings, self.name)
+        self._reader = asyncio.create_task(reading, name="hints")
 
     def serve(self) -> None:
         """Consume until told to end."""
-        print(f"sandbox: {self._settings.sandbox.mode} (commands run with this user's rights)", file=sys.stderr)  # noqa: T201
+        print(f"sandbox: {self._settings.sandbox.mode} (commands run with this user's rights)", file=sys.stderr)
         app = make_app(self._settings.redis.url or "", self._settings.redis.prefix)
         register(app, self)
         signals.worker_ready.connect(self._ready, weak=False)
@@ -93,7 +95,7 @@ class WorkerProcess:
         await records.settle_stop(task_id)
 
     def _ready(self, **_: object) -> None:
-        print(f"celeriac worker ready: {self.name}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"celeriac worker ready: {self.name}", file=sys.stderr, flush=True)
 
     def _closing(self, **_: object) -> None:
         self._portal.start_task_soon(self._shut_down).add_done_callback(_log_failure)

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 
-from redis.exceptions import RedisError
-
+from celeriac.common.contract.errors import ServerUnreachable
 from celeriac.common.runtime.holdings import Holdings
 from celeriac.common.substrate.store import Substrate
 
@@ -20,6 +19,6 @@ async def read_hints(substrate: Substrate, holdings: Holdings, process: str) -> 
         try:
             if (task_id := await substrate.hints.wait(process, sessions=False, timeout_s=BLOCK_SECONDS)) is not None:
                 holdings.poke(task_id)
-        except (RedisError, OSError) as error:
+        except ServerUnreachable as error:
             log.warning("hints: %s", error)
             await asyncio.sleep(RETRY_SECONDS)

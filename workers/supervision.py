@@ -1,4 +1,5 @@
-"""Ties the commands of a task to its lease: each renewal is passed on, and nothing runs on when the run is over here."""
+"""Ties the commands of a task to its lease: each renewal is passed on, and nothing runs on when the run is over
+here."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,8 @@
 """The workspace: the one folder that the tools of a task see, every access confined to it (SECURITY, Files).
 
-Above: the file tools. Below: `confined`. Blocking work runs in threads. Paths are texts in the form of `names`; a relative one
-starts at the root, an absolute one must begin with the root. Every failure is a WorkspaceError whose text a model understands.
+Above: the file tools. Below: `confined`. Blocking work runs in threads. Paths are texts in the form of `names`; a
+relative one starts at the root, an absolute one must begin with the root. Every failure is a WorkspaceError whose
+text a model understands.
 """
 
 import asyncio
@@ -10,23 +11,22 @@ import hashlib
 import os
 import secrets
 import stat
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from celeriac.common.contract.errors import CeleriacError, UsageError
 from celeriac.common.contract.task import Value
-from celeriac.workers import names
+from celeriac.common.policy import file_names as names
 from celeriac.workers.confined import Confined, Place, below, require_regular
+from celeriac.workers.walking import Walker, is_file
 
 MAX_FILE_BYTES = 50 * 1024 * 1024
 """Largest file that is read whole: several at once must still fit beside 500 agents (DESIGN 4)."""
-MAX_WALK_ENTRIES = 200_000
-MAX_WALK_SECONDS = 20.0
-"""Bounds of one walk; a tree that is larger is searched in part, and the answer says so."""
 _CHUNK = 1 << 20
+_SHOWN = 500
+"""Characters of a path that an error repeats."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -83,7 +83,7 @@ class Workspace:
 
     def __init__(self, root: Path, *, openat2: bool | None = None) -> None:
         """Open the folder. Raises UsageError if there is none."""
-        given = os.path.abspath(root)  # noqa: PTH100 - keeps a link's own spelling, as a user wrote it
+        given = os.path.abspath(root)
         self._root = Path(os.path.realpath(given))
         self._spellings = tuple(dict.fromkeys((str(self._root), given)))
         try:
@@ -106,7 +106,7 @@ class Workspace:
         self._confined.close()
 
     def relative(self, text: str) -> str:
-        """The path from the root that `text` names; it may still lead out through `..` or links. Raises WorkspaceError."""
+        """The path from the root that `text` names; it may still lead out by `..` or links. Raises WorkspaceError."""
         try:
             path = names.parse(text)
         except ValueError as error:
@@ -124,32 +124,36 @@ class Workspace:
 
     async def read(self, text: str, *, max_bytes: int = MAX_FILE_BYTES) -> FileContent:
         """Read a whole regular file. Raises WorkspaceError."""
-        return await self._in_thread(text, self._read, self.relative(text), max_bytes)
+        return await self._in_thread(path := self.relative(text), self._read, path, max_bytes)
 
     async def write(self, text: str, data: bytes, *, expected: FileStamp | None) -> FileStamp:
-        """Write a whole file atomically, its folders too. `expected`: what it must still hold; None: it must not exist.
+        """Write a whole file atomically, and its folders. `expected`: what it must still hold; None: it must not exist.
 
         Raises WorkspaceError.
         """
-        return await self._in_thread(text, self._write, self.relative(text), data, expected)
+        return await self._in_thread(path := self.relative(text), self._write, path, data, expected)
 
     async def canonical(self, text: str) -> tuple[str, bool]:
         """The path with all links resolved, and whether anything is there. Raises WorkspaceError."""
-        return await self._in_thread(text, self._canonical, self.relative(text))
+        return await self._in_thread(path := self.relative(text), self._canonical, path)
 
     async def walk(self, text: str = ".", *, skip: frozenset[str] = frozenset({".git"})) -> Walk:
-        """All files below a folder. Folders named in `skip` and links to folders are not entered. Raises WorkspaceError."""
-        return await self._in_thread(text, self._walk, self.relative(text), skip)
+        """All files below a folder; folders in `skip` and links to folders are not entered. Raises WorkspaceError."""
+        return await self._in_thread(path := self.relative(text), self._walk, path, skip)
 
     async def search_root(self, text: str = ".") -> SearchRoot:
-        """Open a folder, or the folder of a file, for another program; the caller closes `folder`. Raises WorkspaceError."""
-        return await self._in_thread(text, self._search_root, self.relative(text))
+        """Open a folder, or that of a file, for another program; the caller closes `folder`. Raises WorkspaceError."""
+        return await self._in_thread(path := self.relative(text), self._search_root, path)
 
-    async def _in_thread(self, text: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _in_thread(self, path: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        job = asyncio.ensure_future(asyncio.to_thread(work, *args, **kwargs))
         try:
-            return await asyncio.to_thread(work, *args, **kwargs)
+            return await asyncio.shield(job)
         except OSError as error:
-            raise WorkspaceError(_explain(text, error)) from error
+            raise WorkspaceError(_explain(path, error)) from error
+        except asyncio.CancelledError:
+            await asyncio.wait({job})  # a write must not happen after its call has ended
+            raise
 
     def _read(self, path: str, max_bytes: int) -> FileContent:
         fd = self._confined.open_file(path)
@@ -193,45 +197,13 @@ class Workspace:
         return status
 
     def _walk(self, path: str, skip: frozenset[str]) -> Walk:
+        walker = Walker(skip, lambda below_top: self._leads_to_file(f"{path}/{below_top}"))
         top = self._confined.open_folder(path)
-        until = time.monotonic() + MAX_WALK_SECONDS
-        files: list[str] = []
-        seen = 0
         try:
-            for name in self._below(top, "", path, skip):
-                seen += 1
-                if name:
-                    files.append(name)
-                if seen >= MAX_WALK_ENTRIES or time.monotonic() > until:
-                    return Walk(tuple(sorted(files)), complete=False)
+            walker.enter(top)
         finally:
             os.close(top)
-        return Walk(tuple(sorted(files)), complete=True)
-
-    def _below(self, folder: int, prefix: str, path: str, skip: frozenset[str]) -> Iterator[str]:
-        """Paths of files, and an empty text for everything else that was looked at."""
-        with os.scandir(folder) as entries:
-            listed = list(entries)
-        for entry in listed:
-            name = prefix + entry.name
-            if entry.is_dir(follow_symlinks=False):
-                yield ""
-                if entry.name not in skip:
-                    yield from self._enter(folder, entry.name, name, path, skip)
-            elif entry.is_symlink():
-                yield name if self._leads_to_file(f"{path}/{name}") else ""
-            else:
-                yield name if entry.is_file(follow_symlinks=False) else ""
-
-    def _enter(self, folder: int, part: str, name: str, path: str, skip: frozenset[str]) -> Iterator[str]:  # noqa: PLR0913
-        try:
-            fd = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        except OSError:  # removed, swapped or closed to us meanwhile
-            return
-        try:
-            yield from self._below(fd, f"{name}/", path, skip)
-        finally:
-            os.close(fd)
+        return Walk(tuple(sorted(walker.files)), complete=walker.complete)
 
     def _leads_to_file(self, path: str) -> bool:
         try:
@@ -239,7 +211,7 @@ class Workspace:
         except OSError:
             return False
         try:
-            return stat.S_ISREG(os.fstat(fd).st_mode)
+            return is_file(fd)
         finally:
             os.close(fd)
 
@@ -341,6 +313,6 @@ _WORDS = {
 }
 
 
-def _explain(text: str, error: OSError) -> str:
+def _explain(path: str, error: OSError) -> str:
     words = _WORDS.get(error.errno or 0) or error.strerror or "cannot be used"
-    return f"{text if len(text) < 500 else text[:500] + '…'} {words}"
+    return f"{names.show(path[:_SHOWN])} {words}"

@@ -18,6 +18,7 @@ class Envelope(Value):
     """Signed capabilities; empty and accepted until tickets exist."""
 
     def message_id(self) -> str:
-        """The Celery id: the task's own id first, a fresh one for every later message (Celery drops ids ever revoked)."""
+        """The Celery id: the task's own id first, a fresh one for every later message (Celery drops ids ever
+        revoked)."""
         first = self.run == 1 and self.attempt == 0
         return self.task_id if first else f"{self.task_id}.{self.run}.{self.attempt}"

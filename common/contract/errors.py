@@ -1,4 +1,5 @@
-"""Every error of this system, under one root. The docstring is the meaning; attributes are what a caller branches on."""
+"""Every error of this system, under one root. The docstring is the meaning; attributes are what a caller branches
+on."""
 
 
 class CeleriacError(Exception):

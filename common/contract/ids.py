@@ -1,6 +1,7 @@
 """Ids that tell their form and their session (PROTOCOL 1). Made only here, read only here.
 
-A session's id is `s-` + S, where S is 13 characters of `[0-9a-z]`; a child's is its prefix, a dash, S and 13 characters of
+A session's id is `s-` + S, where S is 13 characters of `[0-9a-z]`; a child's is its prefix, a dash, S and 13
+characters of
 hash(parent id, tool_use id). So every key can be computed from an id, and dispatching again makes nothing new.
 """
 

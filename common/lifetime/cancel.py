@@ -63,5 +63,5 @@ class AbortNode:
     async def wait(self) -> AbortReason:
         """Wait for the abort and return its reason."""
         await self._event.wait()
-        assert self.reason is not None  # noqa: S101 - set before the event
+        assert self.reason is not None
         return self.reason

@@ -1,7 +1,7 @@
 """The Messages API by way of its SDK: bytes in, raw events out (MODEL_API). The only importer of anthropic and httpx2.
 
-The SDK gives credentials, connections, timeouts and typed errors. Encoding, retries and accumulation are ours. Importing
-this module costs 3 s of CPU: once per process, before any fork.
+The SDK gives credentials, connections, timeouts and typed errors. Encoding, retries and accumulation are ours.
+Importing this module costs 3 s of CPU: once per process, before any fork.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class AnthropicClient:
         standin: bool = False,
         raw: bool = False,
     ) -> None:
-        """Times in seconds. `standin`: the server is one of ours, tell it which call this is; `raw`: yield RawEvents."""
+        """Times in seconds. `standin`: the server is one of ours, tell it which call this is. `raw`: RawEvents too."""
         self._standin = standin
         self._raw = raw
         self._answer_limit = answer_limit
@@ -96,6 +96,8 @@ class AnthropicClient:
             splitter = SseSplitter()
             async for chunk in chunks:
                 for name, data in splitter.feed(chunk):
+                    if cancel.aborted:
+                        return
                     for event in _fed(accumulator, name, data):
                         yield event
                 if accumulator.finished:

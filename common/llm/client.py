@@ -16,7 +16,8 @@ from celeriac.common.lifetime.cancel import AbortNode
 
 @dataclass(frozen=True, slots=True)
 class ApiMessage:
-    """One message of the history. Its JSON is made once and kept, so that the prompt prefix is the same bytes every call."""
+    """One message of the history. Its JSON is made once and kept, so that the prompt prefix is the same bytes every
+    call."""
 
     role: Role
     content: tuple[JsonObject, ...]
@@ -30,7 +31,8 @@ class ApiMessage:
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """Which call this is: a task's path survives replays, run and turn count from 1, attempt counts answers asked for one turn."""
+    """Which call this is: a task's path survives replays, run and turn count from 1, attempt counts answers asked for
+    one turn."""
 
     session: TaskId
     path: str
@@ -178,5 +180,6 @@ class ModelClient(Protocol):
     """A model. Implementations: the Messages API, a replay file, a script in a test."""
 
     def stream(self, request: Request, cancel: AbortNode) -> AsyncIterator[ModelEvent]:
-        """Ask once. Yields events up to `Finished`; raises ModelFailure. An abort of `cancel` ends the wait at once, without Finished."""
+        """Ask once. Yields events up to `Finished`; raises ModelFailure. An abort of `cancel` ends the wait at once,
+        without Finished."""
         ...

@@ -42,7 +42,7 @@ class ApiClient(ModelClient, Protocol):
 class NoKey:
     """Stands where no key is set: sessions with a replay file work, any other call says what is missing."""
 
-    def stream(self, request: Request, cancel: AbortNode) -> AsyncIterator[ModelEvent]:  # noqa: ARG002
+    def stream(self, request: Request, cancel: AbortNode) -> AsyncIterator[ModelEvent]:
         """Raises BadCredentials."""
         raise BadCredentials("no key for the model: set ANTHROPIC_API_KEY where coordinators and workers start")
 
@@ -54,7 +54,7 @@ def api_client(settings: LlmSettings) -> ApiClient:
     """The Messages API client of a process; `NoKey` if there is neither a key nor a server of one's own."""
     if settings.api_key is None and settings.base_url is None:
         return NoKey()
-    from celeriac.common.llm.anthropic_client import AnthropicClient  # noqa: PLC0415 - 3 s of CPU: only where it is used
+    from celeriac.common.llm.anthropic_client import AnthropicClient  # noqa: PLC0415 - 3 s of CPU: only where used
 
     return AnthropicClient(
         base_url=settings.base_url,

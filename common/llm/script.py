@@ -272,7 +272,7 @@ def parse_script(text: str, source: str) -> Script:
                 header = _parse_header(line)
                 continue
             entry = _parse_entry(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadReplay(source, number, _why(error)) from error
         entries.setdefault(CallId(entry.path, entry.run, entry.turn), []).append((number, entry))
     if header is None:
@@ -316,8 +316,10 @@ def _refuse_constant(name: str) -> JsonValue:
     raise ValueError(f"{name} is not JSON")
 
 
-def _why(error: ValueError) -> str:
+def _why(error: ValueError | RecursionError) -> str:
     """One line of text for whatever was wrong."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
     if isinstance(error, ValidationError):
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

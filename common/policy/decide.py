@@ -1,6 +1,7 @@
 """Permissions: the seam, and the decision in the order of SPEC 6.
 
-Hard deny, deny rules, plan mode, ask rules, allow rules, the built-in ask list, the mode's default. Deny always wins; what
+Hard deny, deny rules, plan mode, ask rules, allow rules, the built-in ask list, the mode's default. Deny always wins;
+what
 cannot be decided is asked, and nobody there means denied.
 """
 

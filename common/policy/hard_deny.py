@@ -1,6 +1,7 @@
 """Commands that no mode and no rule allows (SPEC 6, hard deny).
 
-Judged apart from what is allowed, and over-approximating: quotes are taken away, the line is cut at every operator, and each
+Judged apart from what is allowed, and over-approximating: quotes are taken away, the line is cut at every operator,
+and each
 piece is looked at after its wrappers. A courtesy against accidents; the wall is the sandbox (SECURITY).
 """
 
@@ -18,7 +19,9 @@ _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
 _ALWAYS = frozenset({"sudo", "doas", "su", "shutdown", "reboot", "halt", "poweroff"})
 _ROOTS = re.compile(r"(?:/+\.?)+\*?|/(?:\.\.?/+)*\.{0,2}|~/?\*?|\$\{?HOME\}?/?\*?|/\*+")
 _DEVICE = re.compile(r"/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|loop|dm-|md|disk|mapper/|mem\b|kmem\b)")
-_DEVICE_REDIRECT = re.compile(r">{1,2}\|?\s*[\"']?/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|loop|dm-|md|disk|mapper/|mem\b|kmem\b)")
+_DEVICE_REDIRECT = re.compile(
+    r">{1,2}\|?\s*[\"']?/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|loop|dm-|md|disk|mapper/|mem\b|kmem\b)"
+)
 _FORK_BOMB = re.compile(r"(?P<name>[^\s(){};|&]+)\s*\(\s*\)\s*\{[^}]*(?P=name)\s*\|\s*(?P=name)\s*&")
 
 

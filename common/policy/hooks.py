@@ -60,6 +60,6 @@ class Hooks(Protocol):
 class NullHooks:
     """None are configured."""
 
-    async def trigger(self, event: HookEvent) -> HookOutcome:  # noqa: ARG002
+    async def trigger(self, event: HookEvent) -> HookOutcome:
         """Nothing to say."""
         return NOTHING

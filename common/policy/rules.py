@@ -1,6 +1,7 @@
 """Permission rules: `Tool` or `Tool(pattern)` (SPEC 6).
 
-In this version a Bash pattern is compared exactly with the whole command; a path pattern is a glob relative to the workspace,
+In this version a Bash pattern is compared exactly with the whole command; a path pattern is a glob relative to the
+workspace,
 in which `**` crosses folders.
 """
 

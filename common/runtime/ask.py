@@ -1,4 +1,5 @@
-"""Events 5 and 6 of a turn: ask the model, dispatch each tool call as its block completes, mend a stream that breaks."""
+"""Events 5 and 6 of a turn: ask the model, dispatch each tool call as its block completes, mend a stream that
+breaks."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -28,7 +29,8 @@ TURN_LIMIT_TEXT = "not run: the task's limit of tool-use turns is reached"
 async def ask(deps: RunDeps, turn: Turn, executor: Executor) -> AsyncGenerator[Event, None]:
     """Ask until there is an answer, the run is aborted, or the model has failed (left in `turn.failure`).
 
-    A broken stream is asked again up to `settings.stream_retries` times, unless a state-changing call of it has started:
+    A broken stream is asked again up to `settings.stream_retries` times, unless a state-changing call of it has
+    started:
     then its complete blocks are the answer (SPEC 5, write-ahead of effects).
     """
     for attempt in range(1, deps.settings.stream_retries + 2):

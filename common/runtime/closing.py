@@ -1,4 +1,5 @@
-"""Events 8 to 12: what a turn becomes in the transcript, and whether the run goes on, waits, parks or ends (SPEC 3, PROTOCOL 4)."""
+"""Events 8 to 12: what a turn becomes in the transcript, and whether the run goes on, waits, parks or ends (SPEC 3,
+PROTOCOL 4)."""
 
 from pydantic import ValidationError
 
@@ -50,7 +51,8 @@ class Closing:
         return await self._conclude_by_text(turn)
 
     async def interrupted(self, turn: Turn) -> Verdict:
-        """The run was aborted: what there is becomes the transcript, then the run ends, or is handed over on shutdown."""
+        """The run was aborted: what there is becomes the transcript, then the run ends, or is handed over on
+        shutdown."""
         deps = self._deps
         reason = deps.cancel.reason
         if reason is AbortReason.LEASE_LOST:
@@ -123,7 +125,7 @@ class Closing:
             lines.append(NewLine(run=run, turn=number, role="user", content=content, origin=origin, inbox_ids=ids))
         return lines
 
-    def _committed(self, turn: Turn, lines: list[NewLine], entries: tuple[Entry, ...] = ()) -> None:  # noqa: ARG002
+    def _committed(self, turn: Turn, lines: list[NewLine], entries: tuple[Entry, ...] = ()) -> None:
         if text := turn.text.strip():
             self._deps.tally.last_text = text
         turn.events.extend(event_of(line, self._deps.identity) for line in lines)
@@ -225,4 +227,5 @@ class Closing:
 
 def _still_open(finish: Finish) -> str:
     names = ", ".join(finish.open_tasks)
-    return f"not delivered: these tasks are still open: {names}. Wait for their notifications or TaskStop them, then answer again."
+    wait = "Wait for their notifications or TaskStop them, then answer again."
+    return f"not delivered: these tasks are still open: {names}. {wait}"

@@ -1,4 +1,5 @@
-"""What the loop is given: every outside thing behind a seam (INTERFACES, RunDeps). Null forms of later parts stand here."""
+"""What the loop is given: every outside thing behind a seam (INTERFACES, RunDeps). Null forms of later parts stand
+here."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ from celeriac.common.tools.toolbox import Toolbox
 
 
 class Writer(Protocol):
-    """The owner's writes. Implementation: `substrate.leases.Lease`. Every method raises LeaseLost when ownership is gone."""
+    """The owner's writes. Implementation: `substrate.leases.Lease`. Every method raises LeaseLost when ownership is
+    gone."""
 
     @property
     def unread(self) -> int:
@@ -116,11 +118,11 @@ class NullCompactor:
         """Nothing to sweep."""
         return state
 
-    async def on_too_long(self, state: LoopState, failure: TooLong) -> LoopState | None:  # noqa: ARG002
+    async def on_too_long(self, state: LoopState, failure: TooLong) -> LoopState | None:
         """Gives up."""
         return None
 
-    async def after_turn(self, state: LoopState, usage: Usage) -> LoopState:  # noqa: ARG002
+    async def after_turn(self, state: LoopState, usage: Usage) -> LoopState:
         """Nothing to decide."""
         return state
 

@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 
 
 async def keep(lease: Lease, output: LiveOutput, work: Callable[[asyncio.TaskGroup], Awaitable[None]]) -> None:
-    """Run `work` while the lease is renewed and output is sent; a lost lease ends it quietly, a defect fails the run."""
+    """Run `work` while the lease is renewed and output is sent; a lost lease ends it quietly, a defect fails the
+    run."""
     async with asyncio.TaskGroup() as group:
         side = [
             group.create_task(lease.heartbeat(), name=f"heartbeat {lease.task_id}"),

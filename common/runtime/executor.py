@@ -1,6 +1,7 @@
 """Streaming dispatch: each tool call starts the moment its block is complete (SPEC 5, event 6).
 
-Read-only calls run together; a state-changing call is a barrier. Before one starts, the answer's complete blocks and its start
+Read-only calls run together; a state-changing call is a barrier. Before one starts, the answer's complete blocks and
+its start
 mark are stored as the draft (PROTOCOL 5). Knows tools and the writer; does not know models or transcripts.
 """
 
@@ -22,7 +23,8 @@ MAX_PARALLEL = 10
 """Read-only calls that run together (SPEC 5, event 6)."""
 
 ABORT_GRACE_SECONDS = 4.0
-"""How long an aborted call may take to end by itself: 1 s from TERM to KILL for its processes (DESIGN 4) and the reading of what they left."""
+"""How long an aborted call may take to end by itself: 1 s from TERM to KILL for its processes (DESIGN 4) and the
+reading of what they left."""
 
 INTERRUPTED = "interrupted: the run was stopped before this call ended"
 SECOND_OUTPUT = "only the first SyntheticOutput of a message counts"
@@ -90,7 +92,7 @@ class Executor:
 
     def _slot(self, block: JsonObject) -> Slot:
         raw = block["input"]
-        assert isinstance(raw, dict)  # noqa: S101 - the accumulator yields tool_use blocks with an object only
+        assert isinstance(raw, dict)
         call = Call(id=str(block["id"]), name=str(block["name"]), raw=raw)
         final = call.name == SYNTHETIC_OUTPUT
         return Slot(call, len(self.blocks) - 1, final or self._invoke.read_only(call), final)
@@ -207,7 +209,7 @@ class Executor:
         if ack.stop is not None:
             raise RunStopped(INTERRUPTED)
 
-    async def done(self, call: Call, result: ToolResult, ctx: ToolContext) -> None:  # noqa: ARG002
+    async def done(self, call: Call, result: ToolResult, ctx: ToolContext) -> None:
         """Journal: after a state-changing call."""
         await self._deps.writer.tool_done(call.id, tool_result_block(call.id, result.text, is_error=result.is_error))
 

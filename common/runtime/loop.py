@@ -1,6 +1,7 @@
 """The runtime loop (SPEC 5): one async generator that sessions, agents, remote agents and teammates all run.
 
-It reads as the twelve events of one turn. It owns no task group and no resources: the executor's task group belongs to whoever
+It reads as the twelve events of one turn. It owns no task group and no resources: the executor's task group belongs
+to whoever
 consumes it, under `aclosing`. It knows nothing of Redis, Celery, or who it runs for.
 """
 

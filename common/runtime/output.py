@@ -1,4 +1,5 @@
-"""Live output of one run: pieces are gathered for a moment and sent in one call, so that streaming never waits for the substrate."""
+"""Live output of one run: pieces are gathered for a moment and sent in one call, so that streaming never waits for
+the substrate."""
 
 import asyncio
 import contextlib

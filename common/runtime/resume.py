@@ -1,4 +1,5 @@
-"""How a claimed task goes on: history, draft and marks become the loop's start (PROTOCOL 4, repair). Pure, but for one append."""
+"""How a claimed task goes on: history, draft and marks become the loop's start (PROTOCOL 4, repair). Pure, but for
+one append."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

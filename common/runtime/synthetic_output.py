@@ -1,4 +1,5 @@
-"""SyntheticOutput: how a run gives its result on purpose (SPEC 3). The loop carries it out; here are its input and its words."""
+"""SyntheticOutput: how a run gives its result on purpose (SPEC 3). The loop carries it out; here are its input and
+its words."""
 
 from enum import StrEnum
 from typing import Self
@@ -46,10 +47,10 @@ class SyntheticOutput(Described[SyntheticOutputInput]):
     description = describe(__file__)
     restart = Restart.RERUN
 
-    def read_only(self, i: SyntheticOutputInput) -> bool:  # noqa: ARG002
+    def read_only(self, i: SyntheticOutputInput) -> bool:
         """It changes nothing by itself."""
         return True
 
-    async def run(self, i: SyntheticOutputInput, ctx: ToolContext) -> ToolResult:  # noqa: ARG002
+    async def run(self, i: SyntheticOutputInput, ctx: ToolContext) -> ToolResult:
         """Never reached through the loop; for a direct call, the text itself."""
         return ToolResult(i.text())

@@ -71,7 +71,8 @@ Verdict = Again | Ended | Parked
 
 
 def inbox_blocks(entries: tuple[Entry, ...]) -> tuple[JsonObject, ...]:
-    """What an inbox becomes in one user message: notifications in the order in which they happened, then messages, then reminders."""
+    """What an inbox becomes in one user message: notifications in the order in which they happened, then messages,
+    then reminders."""
     order = {EntryKind.NOTIFICATION: 0, EntryKind.MESSAGE: 1, EntryKind.LOST: 2, EntryKind.BACK: 2}
     ranked = sorted(entries, key=lambda entry: order[entry.kind])
     return tuple(text_block(entry.text) for entry in ranked if entry.text.strip())

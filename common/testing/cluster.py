@@ -1,4 +1,5 @@
-"""A real system for tests: server, coordinators, workers and stand-in as processes of their own, started as a user starts them."""
+"""A real system for tests: server, coordinators, workers and stand-in as processes of their own, started as a user
+starts them."""
 
 import os
 import signal
@@ -54,6 +55,7 @@ class Cluster:
 
     folder: Path
     url: str
+    server_pid: int
     environ: dict[str, str]
     members: dict[str, Member] = field(default_factory=dict)
     standin_log: Path = Path()
@@ -125,6 +127,6 @@ async def cluster(folder: Path, *, lease_seconds: float = 2.0, scan_seconds: flo
         }
         for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
             environ.pop(name, None)
-        started = Cluster(folder, server.url, environ)
+        started = Cluster(folder, server.url, server.pid, environ)
         stack.callback(started.end)
         yield started

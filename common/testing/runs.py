@@ -54,7 +54,7 @@ class Probe(Described[Words]):
         self.begun = asyncio.Event()
         self._changes = changes
 
-    def read_only(self, i: Words) -> bool:  # noqa: ARG002
+    def read_only(self, i: Words) -> bool:
         """As constructed."""
         return not self._changes
 

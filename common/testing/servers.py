@@ -37,7 +37,7 @@ class PrivateServer:
     @property
     def pid(self) -> int:
         """Of the running server."""
-        assert self._process is not None, "not started"  # noqa: S101 - misuse by a test
+        assert self._process is not None, "not started"
         return self._process.pid
 
     def start(self) -> None:

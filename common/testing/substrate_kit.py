@@ -75,7 +75,7 @@ class Kit:
         """A new session without owner."""
         task_id = ids.new_session()
         task = new_task(task_id, None, SessionSpec(prompt="do it"), limits=limits)
-        assert await self.substrate.records.create(task, parent_token=None) is Created.CREATED  # noqa: S101
+        assert await self.substrate.records.create(task, parent_token=None) is Created.CREATED
         return task_id
 
     async def owned_session(self) -> Lease:
@@ -86,20 +86,20 @@ class Kit:
         """A new agent below `parent`."""
         task_id = ids.child(parent.task_id, Kind.AGENT, tool_use_id)
         task = new_task(task_id, parent.task_id, AgentSpec(prompt="work"), limits=limits)
-        assert await self.substrate.records.create(task, parent_token=parent.token) is Created.CREATED  # noqa: S101
+        assert await self.substrate.records.create(task, parent_token=parent.token) is Created.CREATED
         return task_id
 
     async def shell(self, parent: Lease, tool_use_id: str = "toolu_sh") -> TaskId:
         """A new shell below `parent`."""
         task_id = ids.child(parent.task_id, Kind.SHELL, tool_use_id)
         task = new_task(task_id, parent.task_id, ShellSpec(command="true"))
-        assert await self.substrate.records.create(task, parent_token=parent.token) is Created.CREATED  # noqa: S101
+        assert await self.substrate.records.create(task, parent_token=parent.token) is Created.CREATED
         return task_id
 
     async def claim(self, task_id: TaskId, *, run: int | None = None, process: str = PROCESS) -> Lease:
         """A claim that must succeed."""
         lease = await self.substrate.claim(task_id, run, process=process)
-        assert isinstance(lease, Lease), lease  # noqa: S101
+        assert isinstance(lease, Lease), lease
         return lease
 
     async def expire(self, task_id: TaskId) -> None:

@@ -71,7 +71,8 @@ class ToolContext:
     cleanup: CleanupRegistry
     mode: Mode
     block: int = 0
-    """Position of the tool_use block in its message; with run and turn it makes the path of what the call dispatches."""
+    """Position of the tool_use block in its message; with run and turn it makes the path of what the call
+    dispatches."""
     workspace: OpenWorkspace | None = None
     state: dict[str, Value] = field(default_factory=dict)
     """Per-run memory of tools, by tool name (Read's file stamps, the todo list); shared by the calls of one run."""
@@ -119,7 +120,8 @@ class Tool(Protocol[I]):
         ...
 
     async def run(self, i: I, ctx: ToolContext) -> ToolResult:
-        """Do it. A failure that the model can mend is a ToolResult with is_error; anything raised is caught by `invoke`."""
+        """Do it. A failure that the model can mend is a ToolResult with is_error; anything raised is caught by
+        `invoke`."""
         ...
 
 

@@ -1,4 +1,5 @@
-"""How much of an output a model gets: head and tail by characters, with the true size told; no lone surrogate leaves here."""
+"""How much of an output a model gets: head and tail by characters, with the true size told; no lone surrogate leaves
+here."""
 
 import re
 

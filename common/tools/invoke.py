@@ -1,6 +1,7 @@
 """One tool call through the middleware list (INTERFACES, Tools). The order is the list in `Invoke.__init__`.
 
-What shapes a result (limit, post hooks, bounds) lies inside the journal, so that a new owner finds just what the model would have seen.
+What shapes a result (limit, post hooks, bounds) lies inside the journal, so that a new owner finds just what the
+model would have seen.
 """
 
 import asyncio
@@ -58,7 +59,7 @@ class Pending:
     @property
     def known(self) -> AnyTool:
         """The tool, after `known_tool`."""
-        assert self.tool is not None  # noqa: S101 - the first middleware found it
+        assert self.tool is not None
         return self.tool
 
     @property

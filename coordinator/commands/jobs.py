@@ -12,7 +12,7 @@ from celeriac.common.settings import Settings
 from celeriac.common.substrate.types import SendStatus
 from celeriac.coordinator.client import Client, Job, StopLine, StopVerdict
 from celeriac.coordinator.commands import options
-from celeriac.coordinator.follow import Follower, OutputFormat, Streams, show_result
+from celeriac.coordinator.follow import Follower, OutputFormat, Streams, show_question, show_result
 from celeriac.coordinator.interrupts import Interrupts
 from celeriac.coordinator.jobs import JobOptions, JobResult, prepare
 from celeriac.coordinator.questions import Questions
@@ -74,7 +74,11 @@ async def _follow(settings: Settings, task_id: TaskId, output: OutputFormat) -> 
             result = await interrupts.attend(follower.run(questions))
             if result is None and interrupts.count:
                 return await _detach_or_stop(client, job.id, interrupts, streams)
-    return 1 if result is None else finish(result, output, streams)
+    if result is not None:
+        return finish(result, output, streams)
+    if output is not OutputFormat.TEXT:
+        show_question(job.id, questions.asked[-1], streams)
+    return 1
 
 
 def finish(result: JobResult, output: OutputFormat, streams: Streams) -> int:

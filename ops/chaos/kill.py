@@ -22,7 +22,7 @@ async def rounds(count: int, lease_seconds: float) -> list[Kill]:
             with tempfile.TemporaryDirectory(prefix="celeriac-kill-") as folder:
                 kill = await play(SCENARIOS[index], Path(folder) / "run", lease_seconds=lease_seconds)
             kills.append(kill)
-            print(f"{number + 1:3} {kill.kind:14} {kill.pid:8} {kill.moment:50} {kill.recovery_s:6.2f} s", flush=True)  # noqa: T201
+            print(f"{number + 1:3} {kill.kind:14} {kill.pid:8} {kill.moment:50} {kill.recovery_s:6.2f} s", flush=True)
 
     await asyncio.gather(*(one(number, index) for number in range(count) for index in range(len(SCENARIOS))))
     return kills
@@ -36,7 +36,7 @@ def main() -> int:
     arguments = parser.parse_args()
     kills = asyncio.run(rounds(arguments.rounds, arguments.lease))
     slowest = max((kill.recovery_s for kill in kills), default=0.0)
-    print(f"{len(kills)} kills, slowest recovery {slowest:.2f} s (limit {RECOVERY_LIMIT_SECONDS} s)")  # noqa: T201
+    print(f"{len(kills)} kills, slowest recovery {slowest:.2f} s (limit {RECOVERY_LIMIT_SECONDS} s)")
     return 0 if kills and slowest <= RECOVERY_LIMIT_SECONDS else 1
 
 

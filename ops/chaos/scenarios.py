@@ -73,7 +73,8 @@ class Field:
 
 
 def script(command: str, *, hold: bool = False) -> str:
-    """A job with one agent that runs one command and reports; with `hold` its stream stays open after the Bash block."""
+    """A job with one agent that runs one command and reports; with `hold` its stream stays open after the Bash
+    block."""
     usage: JsonObject = {"input_tokens": 100, "output_tokens": 20}
 
     def line(path: str, turn: int, content: list[JsonObject], stop: str, **more: str) -> JsonObject:
@@ -174,7 +175,8 @@ SCENARIOS = (
 
 
 async def play(scenario: Scenario, folder: Path, *, lease_seconds: float) -> Kill:
-    """Play one scenario on a fresh system of two coordinators and two workers; check everything; the kill that was made."""
+    """Play one scenario on a fresh system of two coordinators and two workers; check everything; the kill that was
+    made."""
     workspace = folder / "workspace"
     workspace.mkdir(parents=True)
     effect = workspace / "effect.txt"

@@ -39,11 +39,11 @@ def main() -> int:
             faults += [f"{place}: {count} lines" for place, count in measured if count > FUNCTION_LINES]
     lengths.sort()
     median, p95 = lengths[len(lengths) // 2], lengths[int(len(lengths) * 0.95)]
-    print(f"{len(lengths)} functions, median {median} lines, 95th percentile {p95}, longest {lengths[-1]}")  # noqa: T201
+    print(f"{len(lengths)} functions, median {median} lines, 95th percentile {p95}, longest {lengths[-1]}")
     if median > MEDIAN_LINES:
         faults.append(f"median function {median} lines")
     for fault in faults:
-        print(f"over the limit: {fault}", file=sys.stderr)  # noqa: T201
+        print(f"over the limit: {fault}", file=sys.stderr)
     return 1 if faults else 0
 
 

@@ -106,18 +106,22 @@ class Answers:
             raise Refused(int(fault.kind), "ordered by the script", fault.retry_after)
         for block in playback.answer.content:
             if block["type"] == "thinking":
-                self._signatures[str(block["signature"])] = str(block["thinking"])
+                self.remember(str(block["signature"]), str(block["thinking"]))
         return playback
+
+    def remember(self, signature: str, thinking: str) -> None:
+        """Note what was signed: whoever sends it back changed is refused."""
+        self._signatures[signature] = thinking
 
     def _play(self, caller: Caller, attempt: int, request: JsonObject) -> Playback:
         model = str(request["model"])
         if caller.call is None:
-            assert _UNKNOWN_CALLER.reply is not None  # noqa: S101 - written above
+            assert _UNKNOWN_CALLER.reply is not None
             line = ScriptLine(0, _UNKNOWN_CALLER, _UNKNOWN_CALLER.reply)
             return play(line, CallId("s", 1, 1), attempt, model, None)
         line = self.script.line(caller.call, attempt)
         messages = request["messages"]
-        assert isinstance(messages, list)  # noqa: S101 - validated
+        assert isinstance(messages, list)
         check_request(line, caller.call, [message for message in messages if isinstance(message, dict)])
         return play(line, caller.call, attempt, model, self._cast(caller) if names_tasks(line) else None)
 

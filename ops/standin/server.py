@@ -40,6 +40,8 @@ class Standin:
         self._bodies_dir = bodies_dir
         self._bodies = 0
         self._server: HTTPServer | None = None
+        self.url = ""
+        """Where it listens; empty until started."""
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> str:
         """Listen; returns the base URL. Port 0 takes a free one. Raises OSError."""
@@ -56,7 +58,8 @@ class Standin:
             max_buffer_size=_ROOM * BODY_LIMIT_BYTES,
         )
         self._server.add_sockets(sockets)
-        return f"http://{host}:{sockets[0].getsockname()[1]}"
+        self.url = f"http://{host}:{sockets[0].getsockname()[1]}"
+        return self.url
 
     async def aclose(self) -> None:
         """Let held streams go, close all connections and the log."""

@@ -29,7 +29,7 @@ _JSON_TYPES = frozenset({"string", "number", "integer", "boolean", "object", "ar
 def check_tools(body: JsonObject, context: Context) -> list[str]:
     """Check the definitions; returns their names. Raises Refusal."""
     names: list[str] = []
-    for index, raw in enumerate(need_list(body.get("tools") or [], "tools")):
+    for index, raw in enumerate(need_list([] if body.get("tools") is None else body["tools"], "tools")):
         place = f"tools.{index}"
         tool = need_object(raw, place)
         if tool.get("type") in {None, "custom"}:

@@ -15,8 +15,8 @@ from celeriac.common.contract.errors import CeleriacError
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
-EXIT_PIPE = 141
-"""What a shell reports for a program that SIGPIPE ended."""
+EXIT_PIPE = 1
+"""The output could not be delivered; as click does for a pipe that breaks inside a command."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,8 @@ async def test_finish_stores_the_outcome_and_notifies_the_parent(kit: Kit) -> No
     done = await owner.finish(outcome, [line("final", role="assistant")])
     assert done.status is FinishStatus.OK
     record = await kit.substrate.records.get(owner.task_id)
+    assert record.outcome is not None
+    outcome = outcome.model_copy(update={"duration_ms": record.outcome.duration_ms})  # the server's measure
     assert record.outcome == outcome
     assert (record.state, record.lease, record.tlen, record.usage) == (State.COMPLETED, None, 1, outcome.usage)
     assert await kit.substrate.records.outcome(owner.task_id, 1) == outcome

@@ -27,7 +27,7 @@ async def run_shell(runner: Runner, commands: Commands, lease: Lease, record: Re
     with runner.holdings.hold(lease):
         output = LiveOutput(lease, record.activities)
         task = ShellTask(runner, commands, lease, record, output)
-        await keep(lease, output, lambda group: task.run(group))
+        await keep(lease, output, task.run)
 
 
 @dataclass(slots=True)

@@ -77,7 +77,7 @@ class Commands:
         self._running: dict[TaskId, set[Running]] = {}
 
     def beat(self, task_id: TaskId, sent_at: float | None = None) -> None:
-        """The lease was claimed or renewed by a request *sent* at `sent_at`, seconds of CLOCK_BOOTTIME (default now)."""
+        """The lease was claimed or renewed by a request *sent* at `sent_at`, CLOCK_BOOTTIME seconds (default now)."""
         at = boottime() if sent_at is None else sent_at
         self._beats[task_id] = max(at, self._beats.get(task_id, at))
         for running in self._running.get(task_id, ()):

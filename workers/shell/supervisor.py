@@ -121,7 +121,7 @@ class Supervisor:
             os.dup2(output, 1)
             os.dup2(output, 2)
             argv, env = self.config["argv"], self.config["env"]
-            assert isinstance(argv, list) and isinstance(env, dict)  # noqa: S101 - written by our runner
+            assert isinstance(argv, list) and isinstance(env, dict)  # written by our runner
             os.execvpe(argv[0], argv, env)  # noqa: S606 - the command is what this process is for
         except BaseException as error:
             os.write(2, f"the command could not be started: {error}\n".encode(errors="replace"))
@@ -257,7 +257,7 @@ class Supervisor:
 
 
 def _number(value: object) -> float:
-    assert isinstance(value, int | float)  # noqa: S101 - written by our runner
+    assert isinstance(value, int | float)  # written by our runner
     return float(value)
 
 

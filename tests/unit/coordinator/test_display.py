@@ -67,7 +67,7 @@ def test_foreign_text_cannot_command_a_terminal() -> None:
 
 def test_a_call_is_described_by_its_most_telling_field() -> None:
     assert (
-        describe_call(call("AgentTool", kind="a", description="Find the bug", prompt="long"))
+        describe_call(call("AgentTool", kind="sh", description="Find the bug", command="long"))
         == "AgentTool: Find the bug"
     )
     assert describe_call(call("Other", x="1")) == 'Other: {"x": "1"}'
@@ -134,5 +134,5 @@ def test_the_document_is_the_result_line_of_the_ecosystem() -> None:
 
 
 def test_only_a_question_of_synthetic_output_is_one() -> None:
-    assert question_in(said(call("SyntheticOutput", kind="question", result="Which?"))) == "Which?"
-    assert question_in(said(call("SyntheticOutput", kind="answer", result="Done"))) is None
+    assert question_in([call("SyntheticOutput", kind="question", result="Which?")]) == "Which?"
+    assert question_in([call("SyntheticOutput", kind="answer", result="Done")]) is None

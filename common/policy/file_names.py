@@ -1,8 +1,9 @@
 """File names as text that a model can read and give back (CASES C91).
 
-A name is shown as it is, unless something in it could be misread: then it is shown in double quotes with the escapes `\\n`,
-`\\t`, `\\r`, `\\"`, `\\\\`, `\\xHH` (a byte that is no UTF-8), `\\uHHHH`, `\\UHHHHHHHH`. What begins and ends with a double quote is
-read in that form. Inside the process a name is a `str` with surrogate escapes, as `os.fsdecode` makes it.
+A name is shown as it is, unless something in it could be misread: then it is shown in double quotes with the escapes
+`\\n`, `\\t`, `\\r`, `\\"`, `\\\\`, `\\xHH` (a byte that is no UTF-8), `\\uHHHH`, `\\UHHHHHHHH`. What begins and ends
+with a double quote is read in that form. Inside the process a name is a `str` with surrogate escapes, as
+`os.fsdecode` makes it.
 """
 
 import os

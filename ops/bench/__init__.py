@@ -1,0 +1,1 @@
+"""Benchmarks: ours against raw baselines in the same run."""
