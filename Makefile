@@ -21,7 +21,7 @@ demo: $(READY)
 	@$(BIN)/python ops/examples/fix-a-bug/demo.py
 
 test: $(READY)
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n auto --maxprocesses 4 --dist worksteal
 
 check: $(READY)
 	$(BIN)/ruff check $(CODE) tests

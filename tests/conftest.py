@@ -1,6 +1,7 @@
-"""A private real server, and substrates over it and over the in-memory twin."""
+"""For all tests: a private real server, the in-memory twin, and in CI no skips, since CI's machine can run everything."""
 
-from collections.abc import AsyncIterator, Iterator
+import os
+from collections.abc import AsyncIterator, Generator, Iterator
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
@@ -11,6 +12,20 @@ from celeriac.common.substrate.keys import Keys
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.testing.servers import PrivateServer, in_memory
 from celeriac.common.testing.substrate_kit import Kit
+
+IN_CI = os.environ.get("CELERIAC_CI") == "1"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip into a failure where nothing may be skipped."""
+    report = yield
+    if IN_CI and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped in CI, where nothing may be: {report.longrepr}"
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -166,7 +166,8 @@ class Confined:
 
     def open(self, path: str, flags: int = os.O_RDONLY) -> int:
         """Open what is there, without waiting for a FIFO's other end. Raises OSError; EXDEV = it leads out."""
-        flags |= os.O_NONBLOCK | os.O_NOCTTY
+        if not flags & os.O_PATH:  # which openat2 refuses together with these
+            flags |= os.O_NONBLOCK | os.O_NOCTTY
         if self.openat2:
             try:
                 return _openat2(self._root, path, flags)

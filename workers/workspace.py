@@ -83,7 +83,7 @@ class Workspace:
 
     def __init__(self, root: Path, *, openat2: bool | None = None) -> None:
         """Open the folder. Raises UsageError if there is none."""
-        given = os.path.abspath(root)
+        given = os.path.normpath(root.absolute())
         self._root = Path(os.path.realpath(given))
         self._spellings = tuple(dict.fromkeys((str(self._root), given)))
         try:
@@ -187,8 +187,8 @@ class Workspace:
         require_regular(status, place.path)
         if status.st_nlink > 1:
             raise WorkspaceError(
-                f"{names.show(place.path)} has {status.st_nlink} hard links: it is also a file elsewhere, perhaps outside "
-                "the workspace, so it is not written. Copy it and write the copy."
+                f"{names.show(place.path)} has {status.st_nlink} hard links: it is a file elsewhere too, perhaps "
+                "outside the workspace, so it is not written; copy it and write the copy"
             )
         if expected is None:
             raise WorkspaceError(f"{names.show(place.path)} exists; read it before you write it")

@@ -62,9 +62,16 @@ class Lease(Ownership):
     ) -> Ack:
         """Append lines, and consume these inbox entries, which must be the head of the inbox.
 
-        `usage`: of the whole run so far (absolute). `progress` False: nothing new happened, losses go on counting.
-        `asked`: a question waits for a message. A stop in the answer does not undo the append. Raises LeaseLost."""
-        header: JsonObject = {"consume": list(consume), "progress": progress, "asked": asked, **_lines(lines, usage)}
+        An answer of the model or a result among them is progress, after which earlier losses of the lease are
+        forgotten; `progress` False says that it is not (results that were stored before). `usage`: of the whole run so
+        far (absolute). `asked`: a question waits for a message. A stop in the answer does not undo the append.
+        Raises LeaseLost."""
+        header: JsonObject = {
+            "consume": list(consume),
+            "progress": progress and any(map(_is_progress, lines)),
+            "asked": asked,
+            **_lines(lines, usage),
+        }
         return await self._write_acked("append", header, [line.model_dump_json() for line in lines])
 
     async def draft(self, draft: Draft, started: Sequence[str]) -> Ack:
@@ -111,7 +118,9 @@ class Lease(Ownership):
             "has_text": outcome.text is not None,
             **_lines(last_lines, usage or outcome.usage),
         }
-        rest = outcome.model_dump_json(exclude={"state", "subtype", "reason", "partial", "undeliverable", "duration_ms"})
+        rest = outcome.model_dump_json(
+            exclude={"state", "subtype", "reason", "partial", "undeliverable", "duration_ms"}
+        )
         answer = await self._write("finish", header, [rest, *(line.model_dump_json() for line in last_lines)])
         status = FinishStatus(answer.status)
         if status is FinishStatus.CHILDREN:
@@ -201,6 +210,10 @@ def _grant(task_id: TaskId, answer: Answer, sent_at: float) -> Grant:
         sent_at=sent_at,
         asked=answer.fields["asked"] is True,
     )
+
+
+def _is_progress(line: NewLine) -> bool:
+    return line.role == "assistant" or any(block["type"] == "tool_result" for block in line.content)
 
 
 def _lines(lines: Sequence[NewLine], usage: Usage | None) -> JsonObject:

@@ -36,6 +36,8 @@ REPEATS = 0.05
 SCAN_SECONDS = 0.1
 SESSIONS = 40
 """Sessions that one client submits."""
+RECENT = 6
+"""Sessions that a client still talks to: most others have ended."""
 LIVES = 8
 """Tasks that one process runs at a time."""
 
@@ -198,10 +200,10 @@ async def ask(lives: Lives) -> None:
             await actor.substrate.records.create(task, parent_token=None)
             known.append(session)
         elif known and chance(0.75):
-            await actor.send(random.choice(known), ids.nonce(), None)
+            await actor.send(random.choice(known[-RECENT:]), ids.nonce(), None)
         elif known:
             stop = actor.substrate.records.request_stop
-            await stop(random.choice(known), kind="user", reason="user", op=ids.nonce())
+            await stop(random.choice(known[-RECENT:]), kind="user", reason="user", op=ids.nonce())
         await asyncio.sleep(SCAN_SECONDS * 2)
 
 

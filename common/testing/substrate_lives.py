@@ -52,7 +52,7 @@ class _Life:
             await self._end(last=True)
             return False
         await self._listen()
-        if last or chance(0.2):
+        if last or chance(0.12):
             return not await self._end(last=last)
         await random.choice((self._tool, self._tool, self._child, self._send, self._stop))()
         return True

@@ -209,3 +209,13 @@ async def test_resend_of_the_unknown_the_ended_and_the_stopped(kit: Kit) -> None
     assert await resend(agent) is None
     assert await kit.state(agent) is State.STOPPED
     assert await resend(agent) is None
+
+
+async def test_a_line_that_only_passes_the_inbox_on_is_no_progress(kit: Kit) -> None:
+    lease = await kit.owned_session()
+    await kit.expire(lease.task_id)
+    again = await kit.claim(lease.task_id)
+    await again.append([line("prompt")])
+    assert (await kit.substrate.records.get(lease.task_id)).attempt == 1
+    await again.append([line("answer", role="assistant")])
+    assert (await kit.substrate.records.get(lease.task_id)).attempt == 0

@@ -1,5 +1,6 @@
 """Real processes die at chosen moments. Nothing is lost, nothing doubled (issue A1, kill tests)."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ RECOVERY_LIMIT_SECONDS = 15.0
 @pytest.mark.cluster
 @pytest.mark.parametrize("time", [1, 2])
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
-async def test_a_kill_loses_and_doubles_nothing(scenario: Scenario, time: int, tmp_path: Path) -> None:
+async def test_a_kill_loses_and_doubles_nothing(
+    scenario: Scenario, time: int, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     kill = await play(scenario, tmp_path / "run", lease_seconds=LEASE_SECONDS)
-    print(f"{kill.kind} {kill.pid} {kill.moment} recovered in {kill.recovery_s:.2f} s")
+    record_property("kill", f"{kill.kind} {kill.pid} {kill.moment} recovered in {kill.recovery_s:.2f} s")
     assert kill.recovery_s < RECOVERY_LIMIT_SECONDS

@@ -81,7 +81,7 @@ def arguments(i: GrepInput, root: SearchRoot) -> list[str]:
     if i.output_mode == "content":
         context = (("-A", i.after), ("-B", i.before), ("-C", i.around))
         options += [f"{flag}{lines}" for flag, lines in context if lines is not None]
-    return [*options, "-e", i.pattern, "--", root.target]
+    return [*options, "-e", i.pattern, "--", f"./{root.target}"]  # a plain `-` would be standard input
 
 
 def _text(found: Found, i: GrepInput) -> str:

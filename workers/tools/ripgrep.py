@@ -5,7 +5,7 @@ import base64
 import os
 import shutil
 import sysconfig
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -80,11 +80,18 @@ async def _read_bounded(stream: asyncio.StreamReader) -> str:
     return kept.decode(errors="replace")
 
 
+Reader = Callable[[asyncio.StreamReader, str], AsyncGenerator[str, None]]
+"""Makes lines of what one mode of ripgrep writes; the text is the path of the searched folder."""
+
+
 async def _collect(stream: asyncio.StreamReader, prefix: str, *, mode: str, limit: int, numbers: bool) -> Found:
     found = Found()
-    answers = {"files_with_matches": _paths, "count": _counts}.get(mode, partial(_contents, numbers=numbers))(
-        stream, prefix
-    )
+    readers: dict[str, Reader] = {
+        "files_with_matches": _paths,
+        "count": _counts,
+        "content": partial(_contents, numbers=numbers),
+    }
+    answers = readers[mode](stream, prefix)
     async with aclosing(answers):
         async for line in answers:
             if len(found.lines) == limit:
