@@ -27,7 +27,7 @@ check: $(READY)
 	$(BIN)/ruff check $(CODE) tests
 	$(BIN)/ruff format --check $(CODE) tests
 	$(BIN)/mypy --strict -p celeriac
-	$(BIN)/mypy tests
+	$(BIN)/mypy --namespace-packages --explicit-package-bases tests  # several conftest.py
 	$(BIN)/lint-imports
 	$(BIN)/vulture
 	$(BIN)/deptry .

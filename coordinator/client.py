@@ -179,6 +179,8 @@ class Client:
         sent = await self._substrate.inboxes.send_message(task_id, ids.nonce(), text, op=ids.nonce(), sender=None)
         if sent.status is SendStatus.REFUSED:
             raise Refused(f"{task_id} takes no message now: {sent.reason}")
+        if sent.wake is not None:
+            await self._substrate.hints.push_sessions(task_id)  # a coordinator sends the queue's wake-up
         return sent
 
     async def stop(

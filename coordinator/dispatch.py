@@ -9,7 +9,7 @@ from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.task import Record
 from celeriac.common.queue.wakeups import WakeUps
 from celeriac.common.substrate.store import Substrate
-from celeriac.common.substrate.types import Created, NewTask, SendStatus, Sent
+from celeriac.common.substrate.types import Created, NewTask, Sent
 from celeriac.common.testing.points import point
 
 REFUSALS = {
@@ -36,11 +36,11 @@ class Dispatcher:
         return await self.substrate.records.get(task.task_id)
 
     async def send_message(self, to: TaskId, text: str, *, op: str, sender: tuple[TaskId, str]) -> Sent:
-        """Deliver a message and wake the task if that opened a new run. Raises LeaseLost."""
+        """Deliver a message, and wake the task if that opened a new run or ended a park. Raises LeaseLost."""
         sent = await self.substrate.inboxes.send_message(to, op, text, op=op, sender=sender)
-        if sent.status is SendStatus.REOPENED:
-            await self.wake(to, run=sent.run)
-            await self.substrate.records.mark_queued(to, sent.run)
+        if sent.wake is not None:
+            await self.wake(to, run=sent.wake.run, attempt=sent.wake.attempt)
+            await self.substrate.records.mark_queued(to, sent.wake.run)
         return sent
 
     async def wake(self, task_id: TaskId, *, run: int, attempt: int = 0) -> None:

@@ -50,7 +50,7 @@ class Supervisor:
             for ref in await substrate.records.overdue(session):
                 reason = "the time limit is over"
                 op = f"deadline:{ref.task_id}:{ref.run}"
-                await substrate.records.request_stop(ref.task_id, kind="limit", reason=reason, op=op)
+                await substrate.records.request_stop(ref.task_id, kind="limit", reason=reason, op=op, run=ref.run)
             for task_id in open_tasks:
                 await self._look(task_id)
             if unlist and not open_tasks:

@@ -32,6 +32,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 def _openat2(folder: int, path: str, flags: int) -> int:
     how = _OpenHow(flags | os.O_CLOEXEC, 0, _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS)
+    code = errno.EAGAIN
     for _ in range(_MAX_LINKS):  # EAGAIN: the kernel saw a rename somewhere during the walk
         fd: int = _LIBC.syscall(_OPENAT2, folder, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
         if fd >= 0:

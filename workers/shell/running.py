@@ -213,8 +213,8 @@ class Running:
             self._live_room = 0
 
     def _result(self, ending: Ending | None) -> CommandResult:
-        if ending is not None and ending.left:
-            log.error("processes %s could not be killed", ending.left)
+        if ending is not None and (ending.left or _cause(ending) == "lost"):
+            log.error("supervisor %d: %s; still running: %s", self._process.pid, ending.cause, ending.left)
         return CommandResult(
             exit_code=ending.exit if ending else None,
             signal=ending.signal if ending else None,

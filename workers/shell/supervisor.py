@@ -48,7 +48,8 @@ _ROWS, _COLUMNS = 40, 120
 class Supervisor:
     """One command from start to the death of everything that it started."""
 
-    def __init__(self, control: int, out: int, config: dict[str, object]) -> None:
+    def __init__(self, control: int, out: int, config: dict[str, object], early: bytes) -> None:
+        # what came right behind the configuration is in `early`
         self.control, self.out, self.config = control, out, config
         self.master, self.slave = os.openpty() if config["pty"] else (-1, -1)
         self.began = time.monotonic()
@@ -61,13 +62,14 @@ class Supervisor:
         self.asked = ""
         self.kill_at = 0.0
         self.gone = False
-        self.lines = b""
+        self.lines = early
         self.stdin = bytearray()
         self.pending = bytearray()
         self.wake_r, self.wake_w = os.pipe()
 
     def run(self) -> None:
         """Run it, and report."""
+        self.obey()
         self.start()
         while not self.over():
             self.wait()
@@ -173,7 +175,12 @@ class Supervisor:
         if chunk is None:
             return
         self.gone = not chunk
-        *lines, self.lines = (self.lines + chunk).split(b"\n")
+        self.lines += chunk
+        self.obey()
+
+    def obey(self) -> None:
+        """Do what the complete lines say."""
+        *lines, self.lines = self.lines.split(b"\n")
         for line in lines:
             order = json.loads(line)
             if "beat" in order:
@@ -339,15 +346,16 @@ def _signal_all(number: int) -> None:
             continue
 
 
-def _read_config(control: int) -> dict[str, object] | None:
+def _first_line(control: int) -> tuple[bytes, bytes]:
+    """The configuration and what came right behind it; empty if the runner is gone already."""
     text = b""
-    while not text.endswith(b"\n"):
+    while b"\n" not in text:
         chunk = os.read(control, 1 << 16)
         if not chunk:
-            return None
+            return b"", b""
         text += chunk
-    config: dict[str, object] = json.loads(text)
-    return config
+    line, _, early = text.partition(b"\n")
+    return line, early
 
 
 def main() -> None:
@@ -360,11 +368,11 @@ def main() -> None:
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    config = _read_config(control)
-    if config is None:
+    line, early = _first_line(control)
+    if not line:
         return
     os.set_blocking(control, False)
-    supervisor = Supervisor(control, out, config)
+    supervisor = Supervisor(control, out, json.loads(line), early)
     try:
         supervisor.run()
     except BaseException as error:

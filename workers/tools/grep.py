@@ -81,7 +81,8 @@ def arguments(i: GrepInput, root: SearchRoot) -> list[str]:
     if i.output_mode == "content":
         context = (("-A", i.after), ("-B", i.before), ("-C", i.around))
         options += [f"{flag}{lines}" for flag, lines in context if lines is not None]
-    return [*options, "-e", i.pattern, "--", f"./{root.target}"]  # a plain `-` would be standard input
+    target = root.target if root.target == "." else f"./{root.target}"  # a plain `-` would be standard input
+    return [*options, "-e", i.pattern, "--", target]
 
 
 def _text(found: Found, i: GrepInput) -> str:

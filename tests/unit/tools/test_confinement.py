@@ -7,9 +7,9 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.unit.tools.conftest import Hands
 
 from celeriac.common.contract.errors import UsageError
+from celeriac.common.testing.hands import Hands
 from celeriac.workers.workspace import Workspace, WorkspaceError
 
 

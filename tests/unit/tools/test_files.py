@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.tools.conftest import Hands
 
+from celeriac.common.testing.hands import Hands
 from celeriac.workers.tools.stamps import ReadStamps
 
 

@@ -4,13 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.tools.conftest import Hands
 
 from celeriac.common.policy.file_names import parse, show
+from celeriac.common.testing.hands import Hands
 from celeriac.workers.tools.patterns import Pattern, alternatives
 
 ODD_NAMES = [
-    "a\u202fb.txt", "a\u00a0b", "cafe\u0301", "café", "x\ny", " lead", "trail ", "-n", "--", "-", "\udcff", "a\udcffb\udc80",
+    "a\u202fb.txt", "a\u00a0b", "cafe\u0301", "café", "x\ny", " lead", "trail ", "-n", "--", "-",
+    "\udcff", "a\udcffb\udc80",
     "it\u2019s", '"quoted"', 'half"', "back\\slash", "tab\there", "\u200b", "r\u202elt", "*", "[a]", "{a,b}", "~",
     "$HOME",
     "`id`", "a;b", "a:1:b", "#", "\x1b[31m", "\u0e01\u0e33", "日本", "\U0001f600", "x\r", "\x7f", "\u2028",
