@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import os
+import pwd
 import secrets
 import socket
 import sys
+import warnings
 from concurrent.futures import Future
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from celery import Celery, signals
+from celery.exceptions import SecurityWarning
 
 from celeriac.common import logs
 from celeriac.common.contract.envelope import Envelope
@@ -33,6 +36,7 @@ log = logging.getLogger(__name__)
 def main(settings: Settings, *, name: str | None = None) -> None:
     """Run until SIGTERM or SIGINT: running tasks are handed over, then the process ends."""
     logs.configure(settings)
+    warnings.filterwarnings("ignore", category=SecurityWarning)  # about root; our own first line says it
     with start_blocking_portal(backend="asyncio") as portal:
         process = WorkerProcess(settings, portal, name)
         portal.call(process.open)
@@ -72,8 +76,9 @@ class WorkerProcess:
 
     def serve(self) -> None:
         """Consume until told to end."""
-        print(f"sandbox: {self._settings.sandbox.mode} (commands run with this user's rights)", file=sys.stderr)
-        app = make_app(self._settings.redis.url or "", self._settings.redis.prefix)
+        mode = self._settings.sandbox.mode
+        print(f"celeriac worker: sandbox {mode}, commands run with the rights of {_user()}", file=sys.stderr, flush=True)
+        app = make_app(self._settings.redis.url or "", self._settings.redis.prefix, consumes=True)
         register(app, self)
         signals.worker_ready.connect(self._ready, weak=False)
         signals.worker_shutting_down.connect(self._closing, weak=False)
@@ -119,8 +124,19 @@ def _consume(app: Celery, settings: Settings, name: str) -> None:
         loglevel=settings.log_level.upper(),
         without_mingle=True,
         without_gossip=True,
+        quiet=True,  # no banner: our own lines say what people need
     )
     worker.start()
+    if worker.exitcode:  # Celery met an error that it cannot mend; whoever started this process should know
+        sys.exit(worker.exitcode)
+
+
+def _user() -> str:
+    """The name that commands run under; its number where it has none."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid {os.geteuid()}"
 
 
 def _log_failure(future: "Future[None]") -> None:

@@ -6,8 +6,12 @@ RUN_TASK = "celeriac.run_task"
 """Name of the one task that workers register."""
 
 
-def make_app(redis_url: str, prefix: str = "") -> Celery:
-    """Build the app for this broker; opens no connection. `prefix` stands before every key that Celery uses."""
+def make_app(redis_url: str, prefix: str = "", *, consumes: bool = False) -> Celery:
+    """Build the app for this broker; opens no connection.
+
+    `prefix` stands before every key that Celery uses. `consumes`: a worker's app, whose transport outlives rubbish in a
+    queue (Flower, which reads the transport's name, gets the ordinary one).
+    """
     app = Celery("celeriac", broker=redis_url, set_as_current=False)
     app.conf.update(
         task_acks_late=False,  # ownership is the lease; late acknowledgement crashes workers when Redis restarts
@@ -24,6 +28,7 @@ def make_app(redis_url: str, prefix: str = "") -> Celery:
         broker_connection_max_retries=None,
         worker_cancel_long_running_tasks_on_connection_loss=False,
         worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
         worker_proc_alive_timeout=30,
         enable_utc=True,
         broker_transport_options={
@@ -32,4 +37,6 @@ def make_app(redis_url: str, prefix: str = "") -> Celery:
             "socket_keepalive": True,
         },
     )
+    if consumes and redis_url.startswith(("redis://", "rediss://")):
+        app.conf.broker_transport = "celeriac.common.queue.transport:Transport"
     return app

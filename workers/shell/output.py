@@ -13,6 +13,9 @@ _UNFINISHED = re.compile(r"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]
 _ESCAPE_ROOM = 4096
 """Characters that an unfinished code is waited for; a stray one must not hold back the rest of the output."""
 _CONTROL = re.compile("[\x00-\x07\x0b-\x0c\x0e-\x1f\x7f-\x9f]")
+_C1 = re.compile("[\x80-\x9f]")
+_TO_SUB = bytes(0x1A if (byte < 0x20 and byte not in b"\b\t\n\r") or byte == 0x7F else byte for byte in range(256))
+"""Control bytes → SUB: in UTF-8 such a byte is always a character of its own."""
 _LINE_ROOM = 8192
 """Characters of an unfinished line that a carriage return may still take back; a longer line is passed on in parts."""
 
@@ -35,7 +38,12 @@ class Decoder:
             if unfinished is not None and len(unfinished[0]) < _ESCAPE_ROOM:
                 self._held = "" if last else unfinished[0]
                 text = text[: unfinished.start()]
-        return _CONTROL.sub("\ufffd", text)
+        return _printable(text) if _CONTROL.search(text) else text
+
+
+def _printable(text: str) -> str:
+    """Control characters as U+FFFD; by way of bytes, since binary output has millions of them."""
+    return _C1.sub("\ufffd", text.encode().translate(_TO_SUB).decode().replace("\x1a", "\ufffd"))
 
 
 class Lines:

@@ -128,10 +128,7 @@ class Running:
 
     def kill(self, *, at_once: bool = False) -> None:
         """Have everything killed: TERM, then KILL; `at_once`: KILL now. Returns before it is done."""
-        if at_once:
-            self._control.close()  # to the supervisor the runner is gone
-        else:
-            self._tell({"kill": True})
+        self._tell({"kill": "now" if at_once else "term"})
 
     async def write_stdin(self, data: bytes) -> None:
         """Type `data` into the terminal (only for `pty`); lost if the command has ended."""

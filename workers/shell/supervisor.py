@@ -4,7 +4,7 @@ Started as a file (`python -I -S supervisor.py CONTROL OUT`), so it imports noth
 command must not wait for it. Its runner is at the other end of CONTROL, a socket with one JSON object a line:
 
     from the runner   first {argv, env, pty, timeout_s, max_silence_s, beat_at, drain_s, grace_s}
-                      then  {beat: seconds of CLOCK_BOOTTIME} | {kill: true} | {stdin: base64}
+                      then  {beat: seconds of CLOCK_BOOTTIME} | {kill: term|now} | {stdin: base64}
     to the runner     one {exit, signal, cause, left} when everything has ended
 
 The command runs in a session of its own below this process, which is its subreaper: whatever it starts, setsid or not,
@@ -60,6 +60,7 @@ class Supervisor:
         self.childless = False
         self.cause = ""
         self.asked = ""
+        self.hurried = False
         self.kill_at = 0.0
         self.gone = False
         self.lines = early
@@ -187,6 +188,7 @@ class Supervisor:
                 self.beat_at = max(self.beat_at, _number(order["beat"]))
             elif "kill" in order:
                 self.asked = self.asked or "kill"
+                self.hurried = self.hurried or order["kill"] == "now"
             elif len(self.stdin) < _STDIN_PENDING:
                 self.stdin += binascii.a2b_base64(order["stdin"])
 
@@ -222,7 +224,8 @@ class Supervisor:
         if cause and not self.cause:
             self.cause = cause
             self.kill_at = time.monotonic() + _number(self.config["grace_s"])
-            _signal_all(signal.SIGTERM)
+            if not hard:
+                _signal_all(signal.SIGTERM)
         if hard:
             self.kill_at = min(self.kill_at, time.monotonic())
         if self.cause and time.monotonic() >= self.kill_at:
@@ -232,6 +235,8 @@ class Supervisor:
         """Causes without grace: the lease may be over soon."""
         if self.gone:
             return "orphan"
+        if self.hurried:
+            return "kill"
         limit = self.config["max_silence_s"]
         return "silence" if limit is not None and _boottime() - self.beat_at >= _number(limit) else ""
 
