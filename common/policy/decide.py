@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.task import Mode
 from celeriac.common.contract.tool_names import (
@@ -20,7 +21,8 @@ from celeriac.common.contract.tool_names import (
     TODO_WRITE,
     WRITE,
 )
-from celeriac.common.policy.hard_deny import hard_denied
+from celeriac.common.policy.file_names import parse
+from celeriac.common.policy.hard_deny import Verdict, judge
 from celeriac.common.policy.rules import Rule, parse_rule
 
 _FREE = COORDINATOR_MODE_ALLOWED | {TODO_WRITE, SYNTHETIC_OUTPUT, "Skill", "ToolSearch"}
@@ -48,6 +50,10 @@ class Subject:
         """The path it names, relative to the workspace; None if it leads out of it."""
         named = next((str(self.input[name]) for name in _PATH_FIELDS if self.input.get(name) is not None), ".")
         root = str(self.workspace or "/")
+        try:
+            named = parse(named)
+        except ValueError:  # no path at all: the tool will say so
+            return None
         full = posixpath.normpath(posixpath.join(root, named))
         if full != root and not full.startswith(root.rstrip("/") + "/"):
             return None
@@ -87,6 +93,41 @@ class Ask:
 Decision = Allow | Deny | Ask
 
 
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a person is asked about one call."""
+
+    task_id: TaskId
+    tool_use_id: str
+    tool: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was decided, and by whom."""
+
+    allowed: bool
+    by: str
+    remember: bool = False
+
+
+class Approvals(Protocol):
+    """Asks whoever follows the session."""
+
+    async def ask(self, question: Question) -> Answer:
+        """Wait for the answer; no answer within the time limit is a refusal."""
+        ...
+
+
+class NullApprovals:
+    """Nobody is there, so it is denied."""
+
+    async def ask(self, question: Question) -> Answer:
+        """Refused at once."""
+        return Answer(allowed=False, by="nobody is there to allow it")
+
+
 class Permissions(Protocol):
     """Judges calls."""
 
@@ -100,24 +141,30 @@ class StandardPermissions:
 
     def decide(self, subject: Subject, policy: Policy) -> Decision:
         """Judge one call."""
-        if subject.tool == BASH and (why := hard_denied(subject.command)) is not None:
-            return Deny(f"never allowed: {why}", "hard deny")
-        if (rule := _covering(policy.deny, subject)) is not None:
+        verdict = judge(subject.command) if subject.tool == BASH else Verdict()
+        if verdict.denied is not None:
+            return Deny(f"never allowed: {verdict.denied}", "hard deny")
+        if (rule := _covering(policy.deny, subject, broadly=True)) is not None:
             return Deny(f"rule {rule.text} denies it", rule.text)
         if subject.tool in _FREE:
             return Allow()
         if policy.mode is Mode.PLAN and not subject.read_only:
             return Deny("plan mode: nothing is changed before the plan is approved", "plan")
-        return _asked(subject, policy) or _allowed(subject, policy) or _default(subject, policy)
+        return (
+            _asked(subject, policy)
+            or _doubted(verdict, subject, policy)
+            or _allowed(subject, policy)
+            or _default(subject, policy)
+        )
 
 
-def _covering(rules: tuple[str, ...], subject: Subject) -> Rule | None:
+def _covering(rules: tuple[str, ...], subject: Subject, *, broadly: bool) -> Rule | None:
     about = subject.command if subject.tool == BASH else (subject.path or "")
-    return next((rule for rule in map(parse_rule, rules) if rule.covers(subject.tool, about)), None)
+    return next((rule for rule in map(parse_rule, rules) if rule.covers(subject.tool, about, broadly=broadly)), None)
 
 
 def _asked(subject: Subject, policy: Policy) -> Decision | None:
-    rule = _covering(policy.ask, subject)
+    rule = _covering(policy.ask, subject, broadly=True)
     if rule is None or policy.mode is Mode.BYPASS:
         return None
     if policy.mode is Mode.DONT_ASK:
@@ -125,8 +172,18 @@ def _asked(subject: Subject, policy: Policy) -> Decision | None:
     return Ask(f"rule {rule.text} asks about it")
 
 
+def _doubted(verdict: Verdict, subject: Subject, policy: Policy) -> Decision | None:
+    """What its words do not tell is never allowed silently, in any mode; a rule for exactly this command lifts it."""
+    rules = map(parse_rule, policy.allow)
+    if verdict.doubt is None or any(rule.tool == BASH and rule.pattern == subject.command for rule in rules):
+        return None
+    if policy.mode is Mode.DONT_ASK:
+        return Deny(f"{verdict.doubt}, and nobody is asked in mode dontAsk", "dontAsk")
+    return Ask(f"what it does cannot be told: {verdict.doubt}")
+
+
 def _allowed(subject: Subject, policy: Policy) -> Decision | None:
-    if _covering(policy.allow, subject) is not None:
+    if _covering(policy.allow, subject, broadly=False) is not None:
         return Allow()
     return Allow() if policy.mode is Mode.BYPASS else None
 

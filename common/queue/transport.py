@@ -11,18 +11,18 @@ from kombu.transport import redis
 log = logging.getLogger(__name__)
 
 
-class Channel(redis.Channel):  # type: ignore[misc]  # kombu has no types
+class Channel(redis.Channel):
     """Reads queues."""
 
     def _brpop_read(self, **options: object) -> bool:
         try:
-            return bool(super()._brpop_read(**options))
+            return bool(super()._brpop_read(**options))  # type: ignore[no-untyped-call]  # kombu is typed in part
         except (ValueError, TypeError, KeyError, AttributeError):
             log.exception("a queue held something that is no message; it was dropped")
             raise Empty from None
 
 
-class Transport(redis.Transport):  # type: ignore[misc]  # kombu has no types
+class Transport(redis.Transport):
     """Chosen by `celery_app` for redis:// and rediss:// URLs."""
 
     Channel = Channel

@@ -1,12 +1,16 @@
 """Hints: "look at this task now". Any of them may be lost, late or doubled without harm (PROTOCOL)."""
 
+import logging
 from typing import cast
 
-from celeriac.common.contract.ids import TaskId, kind_of
+from celeriac.common.contract.errors import BadId
+from celeriac.common.contract.ids import TaskId, kind_of, parse
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
-from celeriac.common.substrate.connection import Command, Connection, text
+from celeriac.common.substrate.connection import Command, Connection
 from celeriac.common.substrate.types import Wake
+
+log = logging.getLogger(__name__)
 
 HINTS_KEPT = 10_000
 """A list of hints that nobody reads grows no longer than this."""
@@ -36,7 +40,7 @@ class Hints:
         keys = self._connection.keys
         lists = [keys.hints(process), *([keys.session_hints] if sessions else [])]
         reply = await self._connection.blocked("BLPOP", *lists, timeout_s, seconds=timeout_s)
-        return None if reply is None else TaskId(text(cast("tuple[object, object]", reply)[1]))
+        return None if reply is None else _hinted(cast("tuple[object, object]", reply)[1])
 
     async def after(self, target: JsonObject | None) -> None:
         """Send the hint that a script's answer asks for: to the owner, or about a session that has none."""
@@ -55,6 +59,16 @@ class Hints:
             ("EXPIRE", key, HINTS_KEPT_SECONDS),
         ]
         await self._connection.spread(commands)
+
+
+def _hinted(reply: object) -> TaskId | None:
+    """The task that a hint names; rubbish in the list is no hint."""
+    word = reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)
+    try:
+        return parse(word)
+    except BadId:
+        log.warning("a hint that names no task was dropped: %.80r", word)
+        return None
 
 
 def wake_of(target: JsonObject | None) -> Wake | None:

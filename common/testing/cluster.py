@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sysconfig
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import orjson
 
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.settings import environment
-from celeriac.common.substrate.embedded import EmbeddedServer
+from celeriac.common.testing.servers import PrivateServer
 from celeriac.common.testing.waiting import until
 
 CELERIAC = Path(sysconfig.get_path("scripts")) / "celeriac"
@@ -54,11 +54,15 @@ class Cluster:
     """Starts, names and ends the processes."""
 
     folder: Path
-    url: str
-    server_pid: int
+    server: PrivateServer
     environ: dict[str, str]
     members: dict[str, Member] = field(default_factory=dict)
     standin_log: Path = Path()
+
+    @property
+    def url(self) -> str:
+        """Of the server; the same after a restart."""
+        return self.server.url
 
     async def spawn(self, name: str, *command: str, ready: str, extra: Mapping[str, str] | None = None) -> Member:
         """Start `celeriac COMMAND…` in a folder that is nobody's workspace and wait for its `ready` words."""
@@ -116,8 +120,7 @@ class Cluster:
 @asynccontextmanager
 async def cluster(folder: Path, *, lease_seconds: float = 2.0, scan_seconds: float = 0.3) -> AsyncIterator[Cluster]:
     """A server and nothing else yet; everything that was started is gone afterwards."""
-    async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(EmbeddedServer.start(folder / "redis"))
+    with PrivateServer(folder / "redis") as server:
         environ = {
             **environment(),
             "CELERIAC_HOME": str(folder / "home"),
@@ -127,6 +130,8 @@ async def cluster(folder: Path, *, lease_seconds: float = 2.0, scan_seconds: flo
         }
         for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
             environ.pop(name, None)
-        started = Cluster(folder, server.url, server.pid, environ)
-        stack.callback(started.end)
-        yield started
+        started = Cluster(folder, server, environ)
+        try:
+            yield started
+        finally:
+            started.end()

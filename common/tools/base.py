@@ -112,7 +112,7 @@ class Tool(Protocol[I]):
 
     @property
     def max_chars(self) -> int:
-        """Longest result text, in characters; more is cut by the middleware with a mark."""
+        """Longest result text, in UTF-8 bytes and so in characters too; more is cut by the middleware with a mark."""
         ...
 
     def read_only(self, i: I) -> bool:

@@ -14,13 +14,26 @@ from pydantic import BaseModel, ValidationError
 
 from celeriac.common.contract.errors import CeleriacError, LeaseLost
 from celeriac.common.contract.task import Denial
-from celeriac.common.policy.decide import Allow, Ask, Permissions, Policy, Subject
-from celeriac.common.policy.hooks import HookEvent, HookName, Hooks
+from celeriac.common.policy.decide import (
+    Allow,
+    Approvals,
+    Deny,
+    NullApprovals,
+    Permissions,
+    Policy,
+    Question,
+    Subject,
+)
+from celeriac.common.policy.hooks import NOTHING, HookEvent, HookName, HookOutcome, Hooks
 from celeriac.common.tools.base import AnyTool, Call, ToolContext, ToolResult
 from celeriac.common.tools.bounds import bounded
 from celeriac.common.tools.toolbox import Toolbox
 
-NOBODY = "nobody is there to allow it"
+MAX_TEXT = 100_000
+"""Bytes of any result, also of one that no tool made (a refusal that repeats its input)."""
+
+MAX_REASON = 2_000
+"""Bytes of a refusal's reason, which is kept on the record."""
 
 log = logging.getLogger(__name__)
 
@@ -84,14 +97,16 @@ class Invoke:
         hooks: Hooks,
         journal: Journal,
         denials: list[Denial],
+        approvals: Approvals | None = None,
     ) -> None:
-        """`denials` collects what was refused."""
+        """`denials` collects what was refused; without `approvals` nobody is there to ask."""
         self._toolbox = toolbox
         self._permissions = permissions
         self._policy = policy
         self._hooks = hooks
         self._journal = journal
         self._denials = denials
+        self._approvals = approvals or NullApprovals()
         self._chain = _fold(
             [
                 self._known_tool,
@@ -108,7 +123,14 @@ class Invoke:
 
     async def __call__(self, call: Call, ctx: ToolContext) -> ToolResult:
         """The call's result, always with a text."""
-        return await self._chain(Pending(call, ctx))
+        try:
+            result = await self._chain(Pending(call, ctx))
+        except LeaseLost:
+            raise
+        except Exception as error:  # a border: what is around a tool failed (a rule, a hook, the journal)
+            log.exception("%s %s failed around the tool", call.name, call.id)
+            result = ToolResult.error(f"{call.name} failed: {type(error).__name__}: {error}")
+        return replace(result, text=bounded(result.text, MAX_TEXT))
 
     def read_only(self, call: Call) -> bool:
         """Whether the call changes nothing; one that cannot run only yields an error, so it does."""
@@ -137,13 +159,21 @@ class Invoke:
     async def _pre_hooks(self, pending: Pending, call_next: Next) -> ToolResult:
         call = pending.call
         event = HookEvent(HookName.PRE_TOOL_USE, pending.ctx.task_id, call.name, call.raw, call.id)
-        outcome = await self._hooks.trigger(event)
+        outcome = await self._trigger(event)
         if outcome.block is not None:
             return self._denied(call, outcome.block)
         if outcome.rewrite is None:
             return await call_next(pending)
         rewritten = replace(pending, call=replace(call, raw=outcome.rewrite))
         return await self._validate(rewritten, call_next)
+
+    async def _trigger(self, event: HookEvent) -> HookOutcome:
+        """A failing hook is reported and never takes the call down (SPEC 5)."""
+        try:
+            return await self._hooks.trigger(event)
+        except Exception:
+            log.exception("hooks of %s failed", event.name)
+            return NOTHING
 
     async def _permission(self, pending: Pending, call_next: Next) -> ToolResult:
         """The last of the hooks before a tool: it judges the input after all rewrites."""
@@ -156,8 +186,13 @@ class Invoke:
         decision = self._permissions.decide(subject, self._policy)
         if isinstance(decision, Allow):
             return await call_next(pending)
-        reason = f"{decision.question}: {NOBODY}" if isinstance(decision, Ask) else decision.reason
-        return self._denied(pending.call, reason)
+        if isinstance(decision, Deny):
+            return self._denied(pending.call, decision.reason)
+        question = Question(pending.ctx.task_id, pending.call.id, pending.call.name, decision.question)
+        answer = await self._approvals.ask(question)
+        return (
+            await call_next(pending) if answer.allowed else self._denied(pending.call, f"{question.text}: {answer.by}")
+        )
 
     async def _journalled(self, pending: Pending, call_next: Next) -> ToolResult:
         if pending.read_only:
@@ -201,7 +236,7 @@ class Invoke:
             pending.call.id,
             output=result.text,
         )
-        outcome = await self._hooks.trigger(event)
+        outcome = await self._trigger(event)
         return replace(result, text="\n".join([result.text, *outcome.context])) if outcome.context else result
 
     @staticmethod
@@ -211,6 +246,7 @@ class Invoke:
         return replace(result, text=text if text.strip() else "(no output)")
 
     def _denied(self, call: Call, reason: str) -> ToolResult:
+        reason = bounded(reason, MAX_REASON)
         self._denials.append(Denial(tool_name=call.name, tool_use_id=call.id, reason=reason))
         return ToolResult.error(f"denied: {reason}")
 

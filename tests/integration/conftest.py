@@ -22,7 +22,7 @@ async def system(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
 def refuse_shams(started: Cluster) -> None:
     """Server, coordinator and worker must be processes of their own."""
     roles = [name for role in ("coordinator", "worker") for name in started.members if name.startswith(role)]
-    pids = {started.server_pid, *(started.members[name].pid for name in roles)}
+    pids = {started.server.pid, *(started.members[name].pid for name in roles)}
     assert len(pids) == 1 + len(roles), "two roles share a process"
     assert any(name.startswith("coordinator") for name in roles), "no coordinator process was started"
     assert any(name.startswith("worker") for name in roles), "no worker process was started"

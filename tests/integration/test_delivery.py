@@ -94,7 +94,7 @@ async def paused_worker(system: Cluster, tmp_path: Path) -> None:
     await asyncio.gather(system.coordinator(), system.worker("worker1"), system.worker("worker2"))
     command = "echo start >> effect.txt; while :; do date +%s.%N > beat.txt; sleep 0.05; done"
     async with scene(system, tmp_path, command) as play:
-        await until(lambda: (play.workspace / "beat.txt").exists(), what="the command's first beat")
+        await until((play.workspace / "beat.txt").exists, what="the command's first beat")
         agent = await play.agent()
         assert agent is not None and agent.lease is not None
         paused = system.members[agent.lease.process.partition("@")[0]]

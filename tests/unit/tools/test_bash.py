@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from celeriac.common.lifetime.cancel import AbortReason
 from celeriac.common.testing.hands import Hands
@@ -78,7 +79,7 @@ async def test_a_workspace_that_was_removed_is_told(hands: Hands, tmp_path: Path
 
 
 async def test_the_todo_list_is_kept_for_the_run(hands: Hands) -> None:
-    todos = [
+    todos: list[JsonValue] = [
         {"content": "Find the bug", "status": "completed"},
         {"content": "Fix it", "status": "in_progress", "activeForm": "Fixing it"},
     ]
