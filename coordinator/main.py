@@ -6,6 +6,7 @@ import secrets
 import signal
 import socket
 import sys
+from collections.abc import Coroutine
 from contextlib import suppress
 
 from celeriac.common import logs
@@ -62,24 +63,29 @@ async def serve(settings: Settings, process: str) -> None:
 
 
 async def _serve(settings: Settings, runner: Runner, session: Session, dispatcher: Dispatcher) -> None:
+    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with asyncio.TaskGroup() as running:
-        sessions = Sessions(session, running)
-        supervisor = Supervisor(
-            dispatcher, sessions, scan_seconds=settings.supervisor.scan_seconds, lease_ms=runner.substrate.lease_ms
-        )
-        duties = [
-            running.create_task(supervisor.run(), name="supervisor"),
-            running.create_task(HintReader(sessions, dispatcher, runner.process).run(), name="hints"),
-        ]
-        print(f"celeriac coordinator ready: {runner.process}", file=sys.stderr, flush=True)
-        await stop.wait()
-        for duty in duties:
-            duty.cancel()
-        runner.holdings.shut_down()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(HAND_OVER_SECONDS):
-                while len(runner.holdings):
-                    await asyncio.sleep(0.05)
+        loop.add_signal_handler(number, stop.set)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(None) as bound, asyncio.TaskGroup() as running:
+            sessions = Sessions(session, running)
+            duties = _duties(settings, sessions, dispatcher, runner)
+            tasks = [running.create_task(duty, name=name) for name, duty in duties.items()]
+            print(f"celeriac coordinator ready: {runner.process}", file=sys.stderr, flush=True)
+            await stop.wait()
+            for task in tasks:
+                task.cancel()
+            runner.holdings.shut_down()
+            bound.reschedule(loop.time() + HAND_OVER_SECONDS)  # the group waits for the sessions, this long at most
+
+
+def _duties(
+    settings: Settings, sessions: Sessions, dispatcher: Dispatcher, runner: Runner
+) -> dict[str, Coroutine[None, None, None]]:
+    """What the process does beside its sessions, by name."""
+    scan_seconds, lease_ms = settings.supervisor.scan_seconds, runner.substrate.lease_ms
+    return {
+        "supervisor": Supervisor(dispatcher, sessions, scan_seconds=scan_seconds, lease_ms=lease_ms).run(),
+        "hints": HintReader(sessions, dispatcher, runner.process).run(),
+    }

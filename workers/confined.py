@@ -10,6 +10,7 @@ import ctypes
 import errno
 import os
 import stat
+import weakref
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -150,11 +151,8 @@ class Confined:
         """Open the folder. `openat2` False forces the walk (for tests); None probes. Raises OSError."""
         self._root = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._root_paths = root_paths
+        self.close = weakref.finalize(self, os.close, self._root)  # at the latest when nobody uses it any more
         self.openat2 = has_openat2(self._root) if openat2 is None else openat2
-
-    def close(self) -> None:
-        """Close the folder."""
-        os.close(self._root)
 
     @contextmanager
     def locate(self, path: str, *, create_parents: bool = False) -> Iterator[Place]:

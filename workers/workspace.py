@@ -102,7 +102,7 @@ class Workspace:
         return self._confined.openat2
 
     def close(self) -> None:
-        """Close the folder; nothing can be opened any more."""
+        """Close the folder; nothing can be opened any more. An unused workspace closes itself."""
         self._confined.close()
 
     def relative(self, text: str) -> str:

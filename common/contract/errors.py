@@ -16,7 +16,9 @@ class UsageError(CeleriacError):
 
 
 class BadId(UsageError):
-    """A text that is no task id."""
+    """A text that is no task id: whatever it means, no such task exists."""
+
+    exit_code = 5
 
     def __init__(self, text: str) -> None:
         """Keep the offending `text`."""

@@ -28,8 +28,8 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=", re.DOTALL)
 _WRAPPERS = frozenset(
     {
         "env", "command", "exec", "builtin", "nice", "ionice", "timeout", "nohup", "setsid", "time", "stdbuf",
-        "busybox", "toybox", "xargs", "parallel", "chroot", "unshare", "nsenter", "taskset", "chrt", "watch", "flock", "script",
-        "strace", "ltrace", "runuser", "systemd-run", "ssh", "bwrap", "setpriv", "prlimit", "faketime", "catchsegv",
+        "busybox", "toybox", "xargs", "parallel", "chroot", "unshare", "nsenter", "taskset", "chrt", "watch", "flock",
+        "script", "strace", "ltrace", "runuser", "systemd-run", "ssh", "bwrap", "setpriv", "prlimit", "faketime",
     }
 )  # fmt: skip
 _DURATION = re.compile(r"[\d.]+[smhd]?")

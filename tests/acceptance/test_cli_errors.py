@@ -52,7 +52,7 @@ def test_a_message_to_an_unknown_id_is_not_found(connected: CommandLine) -> None
 
 
 def test_a_text_that_is_no_id_is_a_usage_error_even_without_a_server(alone: CommandLine) -> None:
-    is_one_line(alone.run("show", "s-zzz"), 2, "'s-zzz' is not a task id")
+    is_one_line(alone.run("show", "s-zzz"), 5, "'s-zzz' is not a task id")
 
 
 def test_an_unreachable_server_says_how_to_start_one(alone: CommandLine) -> None:
