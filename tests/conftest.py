@@ -1,4 +1,4 @@
-"""For all tests: a private real server, the in-memory twin, and in CI no skips, since CI's machine can run everything."""
+"""For all tests: a private real server, the in-memory twin, and no skips in CI, whose machine can run everything."""
 
 import os
 from collections.abc import AsyncIterator, Generator, Iterator

@@ -77,7 +77,9 @@ class WorkerProcess:
     def serve(self) -> None:
         """Consume until told to end."""
         mode = self._settings.sandbox.mode
-        print(f"celeriac worker: sandbox {mode}, commands run with the rights of {_user()}", file=sys.stderr, flush=True)
+        print(
+            f"celeriac worker: sandbox {mode}, commands run with the rights of {_user()}", file=sys.stderr, flush=True
+        )
         app = make_app(self._settings.redis.url or "", self._settings.redis.prefix, consumes=True)
         register(app, self)
         signals.worker_ready.connect(self._ready, weak=False)

@@ -4,7 +4,8 @@ from enum import StrEnum
 from typing import Literal
 
 from celeriac.common.contract.json import JsonObject
-from celeriac.common.contract.task import Value
+from celeriac.common.contract.task import Stored
+from celeriac.common.contract.text import clean_text
 
 Role = Literal["user", "assistant"]
 
@@ -22,7 +23,7 @@ class Origin(StrEnum):
     SUMMARY = "summary"
 
 
-class Draft(Value):
+class Draft(Stored):
     """The finished blocks of an answer in which a state-changing call has started (PROTOCOL 5)."""
 
     run: int
@@ -30,7 +31,14 @@ class Draft(Value):
     blocks: tuple[JsonObject, ...]
 
 
-class NewLine(Value):
+class ToolMeta(Stored):
+    """What a tool keeps of one result beside its text, so that a resumed run knows it: a file's stamp, the todos."""
+
+    tool: str
+    data: JsonObject
+
+
+class NewLine(Stored):
     """A line to append; the substrate adds seq, token and time."""
 
     run: int
@@ -42,6 +50,8 @@ class NewLine(Value):
     inbox_ids: tuple[str, ...] = ()
     """Inbox entries that this line consumed."""
     boundary: str | None = None
+    metas: tuple[ToolMeta, ...] = ()
+    """What tools keep of the results in this line, in call order."""
 
 
 class Line(NewLine):
@@ -55,10 +65,14 @@ class Line(NewLine):
 
 def text_block(text: str) -> JsonObject:
     """A text content block."""
-    return {"type": "text", "text": text}
+    return {"type": "text", "text": clean_text(text)}
 
 
 def tool_result_block(tool_use_id: str, content: str, *, is_error: bool = False) -> JsonObject:
     """A tool_result content block; an empty text becomes a short note, since an error without text is refused."""
-    block: JsonObject = {"type": "tool_result", "tool_use_id": tool_use_id, "content": content or "(no output)"}
+    block: JsonObject = {
+        "type": "tool_result",
+        "tool_use_id": tool_use_id,
+        "content": clean_text(content) or "(no output)",
+    }
     return {**block, "is_error": True} if is_error else block

@@ -90,6 +90,12 @@ class Value(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class Stored(Value):
+    """Base of what is read back from the substrate: a field that a newer writer added is passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
 class Limits(Value):
     """Bounds of one task. None = unbounded."""
 
@@ -100,7 +106,7 @@ class Limits(Value):
     """Wall clock of one run."""
 
 
-class Usage(Value):
+class Usage(Stored):
     """Tokens and tool calls of one run."""
 
     input_tokens: int = 0
@@ -122,7 +128,7 @@ class Usage(Value):
         return Usage(**{name: mine[name] + theirs[name] for name in mine})
 
 
-class Denial(Value):
+class Denial(Stored):
     """A call that was refused by permissions or because the tool set does not hold it."""
 
     tool_name: str
@@ -140,7 +146,7 @@ class Subtype(StrEnum):
     STRUCTURED = "error_max_structured_output_retries"
 
 
-class Outcome(Value):
+class Outcome(Stored):
     """The end of one run, stored once (PROTOCOL 1, `runs`)."""
 
     state: State

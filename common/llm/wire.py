@@ -1,20 +1,12 @@
 """JSON to and from bytes for the model's side: fast, and no lone surrogate ever leaves or enters the process."""
 
 import json
-import re
 from typing import cast
 
 import orjson
 
 from celeriac.common.contract.json import JsonObject, JsonValue
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-"""In a Python string every surrogate is a lone one."""
-
-
-def clean_text(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate."""
-    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
+from celeriac.common.contract.text import clean_text
 
 
 def clean(value: JsonValue) -> JsonValue:

@@ -23,6 +23,10 @@ NOT_DELIVERED_TEXT = "not delivered, new messages follow"
 DELIVERED_TEXT = "delivered"
 
 
+_WHOLE = frozenset({None, "end_turn", "stop_sequence", "tool_use"})
+"""Stop reasons of an answer that is complete; None: there was no answer, only a wait."""
+
+
 class Closing:
     """Commits the turns of one run. Every method raises LeaseLost when ownership is gone."""
 
@@ -34,10 +38,8 @@ class Closing:
     async def verdict(self, turn: Turn) -> Verdict:
         """Commit a turn whose calls have all ended, and say how it goes on."""
         deps = self._deps
-        if turn.failure is not None:
-            return await self._fail(turn, Subtype.EXECUTION, f"{turn.failure.reason}: {turn.failure}")
-        if turn.blocks and turn.stop_reason == "refusal":
-            return await self._fail(turn, Subtype.EXECUTION, "refusal: the model declined to answer")
+        if (fault := self._fault(turn)) is not None:
+            return await self._fail(turn, Subtype.EXECUTION, fault)
         if turn.resumed is not None and turn.resumed.run != deps.identity.run:
             return await self._commit(turn)
         if (finale := self._executor.finale) is not None:
@@ -46,9 +48,17 @@ class Closing:
             return await self._after_tools(turn)
         if deps.writer.unread and not turn.blocks:
             return await self._commit(turn, transition=Transition.NOTIFIED)
-        if turn.stop_reason not in (None, "end_turn", "stop_sequence", "tool_use"):
-            return await self._fail(turn, Subtype.EXECUTION, f"{turn.stop_reason}: the answer was cut")
         return await self._conclude_by_text(turn)
+
+    def _fault(self, turn: Turn) -> str | None:
+        """Why this answer ends the run as failed, if it does."""
+        if turn.failure is not None:
+            return f"{turn.failure.reason}: {turn.failure}"
+        if turn.stop_reason == "refusal":
+            return "refusal: the model declined to answer"
+        if turn.stop_reason in _WHOLE or self._executor.has_calls:
+            return None
+        return f"{turn.stop_reason}: the answer was cut"
 
     async def interrupted(self, turn: Turn) -> Verdict:
         """The run was aborted: what there is becomes the transcript, then the run ends, or is handed over on
@@ -122,7 +132,11 @@ class Closing:
         if content:
             origin = Origin.TOOLS if results else inbox_origin(entries)
             ids = tuple(entry.id for entry in entries)
-            lines.append(NewLine(run=run, turn=number, role="user", content=content, origin=origin, inbox_ids=ids))
+            metas = self._executor.metas() if results else ()
+            user = NewLine(
+                run=run, turn=number, role="user", content=content, origin=origin, inbox_ids=ids, metas=metas
+            )
+            lines.append(user)
         return lines
 
     def _committed(self, turn: Turn, lines: list[NewLine], entries: tuple[Entry, ...] = ()) -> None:

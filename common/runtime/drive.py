@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
-from celeriac.common.contract.errors import LeaseLost
+from celeriac.common.contract.errors import CeleriacError, LeaseLost
 from celeriac.common.contract.task import Outcome, State, Subtype
 from celeriac.common.runtime import loop
 from celeriac.common.runtime.deps import RunDeps
@@ -21,27 +21,27 @@ log = logging.getLogger(__name__)
 
 
 async def keep(lease: Lease, output: LiveOutput, work: Callable[[asyncio.TaskGroup], Awaitable[None]]) -> None:
-    """Run `work` while the lease is renewed and output is sent; a lost lease ends it quietly, a defect fails the
-    run."""
-    async with asyncio.TaskGroup() as group:
-        side = [
-            group.create_task(lease.heartbeat(), name=f"heartbeat {lease.task_id}"),
-            group.create_task(output.run(), name=f"output {lease.task_id}"),
-        ]
-        try:
+    """Run `work` while the lease is renewed and output sent; a lost lease ends it quietly, a defect fails the run."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            side = [
+                group.create_task(lease.heartbeat(), name=f"heartbeat {lease.task_id}"),
+                group.create_task(output.run(), name=f"output {lease.task_id}"),
+            ]
             await work(group)
-        except LeaseLost as lost:
-            log.warning("%s: %s", lease.task_id, lost)
-        except Exception as error:
-            log.exception("%s: internal error", lease.task_id)
-            await _fail(lease, error)
-        finally:
             for task in side:
                 task.cancel()
+    except* LeaseLost as lost:
+        log.warning("%s: %s", lease.task_id, lost.exceptions[0])
+    except* Exception as errors:
+        log.exception("%s: the run ends with an error", lease.task_id)
+        await _fail(lease, errors.exceptions[0])
 
 
 async def _fail(lease: Lease, error: Exception) -> None:
-    reason = f"internal error: {type(error).__name__}: {error}"
+    """Whatever went wrong becomes the run's reason, never silence."""
+    known = isinstance(error, CeleriacError)
+    reason = str(error) if known else f"internal error: {type(error).__name__}: {error}"
     outcome = Outcome(state=State.FAILED, subtype=Subtype.EXECUTION, reason=reason, partial=True)
     try:
         await lease.finish(outcome)
@@ -49,19 +49,13 @@ async def _fail(lease: Lease, error: Exception) -> None:
         log.warning("%s: %s", lease.task_id, lost)
 
 
-async def drive(lease: Lease, deps: RunDeps, output: LiveOutput, begin: Callable[[], Awaitable[Start]]) -> None:
-    """Repair, then run the loop to its end."""
-
-    async def work(group: asyncio.TaskGroup) -> None:
-        executor = Executor(deps, group)
-        try:
-            async with aclosing(loop.run(deps, await begin(), executor)) as events:
-                async for event in events:
-                    log.debug("%s %s", lease.task_id, event.type)
-        finally:
-            await executor.discard()
-
+async def consume(deps: RunDeps, start: Start, group: asyncio.TaskGroup) -> None:
+    """Run the loop to its end; then no call of it runs, and its clean-ups have run."""
+    executor = Executor(deps, group)
     try:
-        await keep(lease, output, work)
+        async with aclosing(loop.run(deps, start, executor)) as events:
+            async for event in events:
+                log.debug("%s %s", deps.identity.task_id, event.type)
     finally:
+        await executor.discard()
         await deps.cleanup.run()

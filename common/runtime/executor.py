@@ -6,18 +6,21 @@ mark are stored as the draft (PROTOCOL 5). Knows tools and the writer; does not 
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from celeriac.common.contract.errors import CeleriacError, LeaseLost
 from celeriac.common.contract.json import JsonObject
-from celeriac.common.contract.messages import Draft, tool_result_block
+from celeriac.common.contract.messages import Draft, ToolMeta, tool_result_block
 from celeriac.common.contract.task import Value
 from celeriac.common.contract.tool_names import SYNTHETIC_OUTPUT
 from celeriac.common.lifetime.cancel import AbortReason
 from celeriac.common.runtime.deps import RunDeps
 from celeriac.common.tools.base import Call, ToolContext, ToolResult
 from celeriac.common.tools.invoke import Invoke
+
+log = logging.getLogger(__name__)
 
 MAX_PARALLEL = 10
 """Read-only calls that run together (SPEC 5, event 6)."""
@@ -45,6 +48,7 @@ class Slot:
     effect: bool = False
     """Its start mark was sent: the answer may no longer be discarded."""
     result: JsonObject | None = None
+    meta: Value | None = None
     done: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
 
@@ -126,6 +130,14 @@ class Executor:
             for slot, result in zip(self._slots, found, strict=True)
         )
 
+    def metas(self) -> tuple[ToolMeta, ...]:
+        """What the tools keep of these results."""
+        return tuple(
+            ToolMeta(tool=slot.call.name, data=slot.meta.model_dump(mode="json"))
+            for slot in self._slots
+            if slot.meta is not None
+        )
+
     async def drain(self) -> None:
         """Wait until every call has ended; after an abort, for ABORT_GRACE_SECONDS at most."""
         tasks = [slot.task for slot in self._slots if slot.task is not None]
@@ -159,8 +171,12 @@ class Executor:
                 await before.done.wait()
             result = await self._call(slot)
             slot.result = tool_result_block(slot.call.id, result.text, is_error=result.is_error)
+            slot.meta = result.meta
         except LeaseLost:
             self._deps.cancel.abort(AbortReason.LEASE_LOST)
+        except Exception as error:  # a border: one call's defect must not take the run's task group down
+            log.exception("%s %s", slot.call.name, slot.call.id)
+            slot.result = tool_result_block(slot.call.id, f"internal error: {error}", is_error=True)
         finally:
             slot.done.set()
 

@@ -11,6 +11,7 @@ from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.messages import Draft, Line, NewLine, Origin, text_block, tool_result_block
+from celeriac.common.contract.task import Value
 from celeriac.common.contract.tool_names import AGENT_TOOL
 from celeriac.common.runtime.deps import Inbox, Writer
 from celeriac.common.runtime.loop import Start
@@ -18,6 +19,7 @@ from celeriac.common.runtime.state import LoopState, ToolUseContext
 from celeriac.common.runtime.turn import Resumed, api_messages, inbox_blocks
 from celeriac.common.substrate.types import Mark, MarkState
 from celeriac.common.tools.base import Restart
+from celeriac.common.tools.toolbox import Toolbox
 
 EFFECT_UNKNOWN = "started before a restart, effect unknown: look before you do it again"
 RUN_ENDED = "the run ended before this call started"
@@ -49,8 +51,8 @@ async def first_line(writer: Writer, inbox: Inbox, *, run: int, prompt: str) -> 
     return line
 
 
-def start_of(past: Past, context: ToolUseContext, restart_of: Callable[[str], Restart], *, unread: int) -> Start:
-    """Where the loop begins, given a transcript that is not empty."""
+def start_of(past: Past, context: ToolUseContext, restart_of: Callable[[str], Restart], *, waits: bool) -> Start:
+    """Where the loop begins after a first line. `waits`: entries are unread, or a person was asked."""
     state = LoopState(
         messages=api_messages((), past.lines),
         tool_use_context=context,
@@ -59,13 +61,20 @@ def start_of(past: Past, context: ToolUseContext, restart_of: Callable[[str], Re
     resumed = _from_draft(past, restart_of) or _from_last_line(past, restart_of)
     if resumed is not None:
         return Start(state, resumed=resumed)
-    return Start(state, waiting=bool(unread) or past.lines[-1].role == "assistant")
+    return Start(state, waiting=waits or past.lines[-1].role == "assistant")
 
 
 def tool_turns(lines: Sequence[Line], run: int) -> int:
     """Tool-use turns of this run so far."""
     answers = [line for line in lines if line.role == "assistant" and line.run == run]
     return sum(1 for line in answers if any(block.get("type") == "tool_use" for block in line.content))
+
+
+def recall(lines: Sequence[Line], toolbox: Toolbox, memory: dict[str, Value]) -> None:
+    """Give the tools back what they kept of earlier results, oldest first."""
+    for meta in (meta for line in lines for meta in line.metas):
+        if (tool := toolbox.find(meta.tool)) is not None:
+            tool.recall(meta.data, memory)
 
 
 def last_text(lines: Sequence[Line], run: int) -> str:

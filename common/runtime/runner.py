@@ -1,5 +1,6 @@
 """Runs one claimed, model-driven task: gathers its past, builds the loop's dependencies, drives it to its end."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,11 +9,11 @@ from celeriac.common.lifetime.cleanup import CleanupRegistry
 from celeriac.common.llm.models import Models
 from celeriac.common.policy.decide import Permissions, Policy
 from celeriac.common.runtime.deps import Identity, LoopSettings, RunDeps, Sections, Tally
-from celeriac.common.runtime.drive import drive
+from celeriac.common.runtime.drive import consume, keep
 from celeriac.common.runtime.holdings import Holdings
 from celeriac.common.runtime.loop import Start
 from celeriac.common.runtime.output import LiveOutput
-from celeriac.common.runtime.resume import Past, first_line, last_text, start_of, tool_turns
+from celeriac.common.runtime.resume import Past, first_line, last_text, recall, start_of, tool_turns
 from celeriac.common.runtime.state import LoopState, ToolUseContext
 from celeriac.common.runtime.turn import api_messages
 from celeriac.common.settings import Settings
@@ -61,12 +62,16 @@ class Runner:
 
     async def run(self, lease: Lease, record: Record, assign: Callable[[Record], Assignment]) -> None:
         """Run until the task ends, parks or is lost; then its clean-ups have run."""
-        with self.holdings.hold(lease):
+        output = LiveOutput(lease, record.activities)
+
+        async def work(group: asyncio.TaskGroup) -> None:
             await lease.renew()
             assignment = assign(record)
-            output = LiveOutput(lease, record.activities)
             deps = await self._deps(lease, record, assignment, output)
-            await drive(lease, deps, output, lambda: self._begin(lease, record, assignment, deps))
+            await consume(deps, await self._begin(lease, record, assignment, deps), group)
+
+        with self.holdings.hold(lease):
+            await keep(lease, output, work)
 
     async def _deps(self, lease: Lease, record: Record, assignment: Assignment, output: LiveOutput) -> RunDeps:
         limits = record.limits
@@ -103,9 +108,10 @@ class Runner:
         lines = await self.substrate.transcripts.lines(lease.task_id)
         deps.tally.tool_turns = tool_turns(lines, lease.run)
         deps.tally.last_text = last_text(lines, lease.run)
+        recall(lines, deps.toolbox, context.memory)
         marks = await self.substrate.transcripts.marks(lease.task_id)
         past = Past(lease.task_id, lease.run, lines, lease.grant.draft, marks)
-        return start_of(past, context, deps.toolbox.restart_of, unread=lease.unread)
+        return start_of(past, context, deps.toolbox.restart_of, waits=bool(lease.unread) or record.asked)
 
 
 def policy_of(record: Record, settings: Settings) -> Policy:

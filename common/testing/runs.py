@@ -13,7 +13,7 @@ from celeriac.common.contract.task import Limits, Record, SessionSpec
 from celeriac.common.lifetime.cleanup import CleanupRegistry
 from celeriac.common.policy.decide import Policy, StandardPermissions
 from celeriac.common.runtime.deps import Identity, LoopSettings, RunDeps, Tally
-from celeriac.common.runtime.drive import drive
+from celeriac.common.runtime.drive import consume, keep
 from celeriac.common.runtime.loop import Start
 from celeriac.common.runtime.output import LiveOutput
 from celeriac.common.runtime.resume import Past, first_line, last_text, start_of, tool_turns
@@ -97,10 +97,14 @@ class Stage:
     async def play(self, record: Record, lease: Lease, answers: Sequence[Scripted]) -> ScriptedModel:
         """Run until the end; the model with what it was asked."""
         model = ScriptedModel(list(answers))
-        await lease.renew()
         output = LiveOutput(lease)
-        deps = self._deps(record, lease, model, output)
-        await drive(lease, deps, output, lambda: self._begin(lease, deps))
+
+        async def work(group: asyncio.TaskGroup) -> None:
+            await lease.renew()
+            deps = self._deps(record, lease, model, output)
+            await consume(deps, await self._begin(lease, deps), group)
+
+        await keep(lease, output, work)
         return model
 
     async def whole(self, *answers: Scripted) -> tuple[Record, tuple[Line, ...], ScriptedModel]:
@@ -142,7 +146,7 @@ class Stage:
         self.tally.tool_turns, self.tally.last_text = tool_turns(lines, lease.run), last_text(lines, lease.run)
         marks = await self.substrate.transcripts.marks(lease.task_id)
         past = Past(lease.task_id, lease.run, lines, lease.grant.draft, marks)
-        return start_of(past, context, deps.toolbox.restart_of, unread=lease.unread)
+        return start_of(past, context, deps.toolbox.restart_of, waits=bool(lease.unread) or self.tally.asked)
 
 
 @dataclass(frozen=True, slots=True)

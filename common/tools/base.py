@@ -119,6 +119,10 @@ class Tool(Protocol[I]):
         """Whether this call changes nothing: read-only calls run together, others are barriers (SPEC 5, event 6)."""
         ...
 
+    def recall(self, meta: JsonObject, memory: dict[str, Value]) -> None:
+        """Take over what a former owner's result kept (`ToolResult.meta` as JSON) into the run's memory."""
+        ...
+
     async def run(self, i: I, ctx: ToolContext) -> ToolResult:
         """Do it. A failure that the model can mend is a ToolResult with is_error; anything raised is caught by
         `invoke`."""
@@ -152,6 +156,9 @@ class Described(Generic[I]):
     def read_only(self, i: I) -> bool:
         """State-changing unless a tool says otherwise."""
         return False
+
+    def recall(self, meta: JsonObject, memory: dict[str, Value]) -> None:
+        """Nothing is kept unless a tool says otherwise."""
 
 
 def describe(module_file: str) -> str:

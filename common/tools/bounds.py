@@ -3,19 +3,12 @@
 Measured in UTF-8 bytes, so that one long line or text of many-byte characters does not pass (CASES C83).
 """
 
-import re
-
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def whole(text: str) -> str:
-    """The text without lone surrogates, which no request body can hold."""
-    return _LONE_SURROGATE.sub("\ufffd", text)
+from celeriac.common.contract.text import clean_text
 
 
 def bounded(text: str, limit: int) -> str:
     """At most `limit` UTF-8 bytes: head and tail, and between them how many there were. Cut on code points."""
-    text = whole(text)
+    text = clean_text(text)
     data = text.encode()
     if len(data) <= limit:
         return text

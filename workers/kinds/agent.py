@@ -25,8 +25,8 @@ async def run_agent(runner: Runner, commands: Commands, lease: Lease, record: Re
 
 def assignment(record: Record, settings: Settings, commands: Commands) -> Assignment:
     """What an agent gets."""
-    assert isinstance(record.spec, AgentSpec)  # noqa: S101 - the id says that it is an agent
-    assert record.workspace is not None  # noqa: S101 - every job has one
+    assert isinstance(record.spec, AgentSpec)
+    assert record.workspace is not None
     workspace = Workspace(Path(record.workspace.root))
     toolbox = Toolbox([*worker_tools(commands, settings.tool_environment()), SyntheticOutput()], kind=Kind.AGENT)
     return Assignment(

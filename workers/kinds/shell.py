@@ -44,7 +44,7 @@ class ShellTask:
     @property
     def command(self) -> str:
         """The command line, exactly as it was judged and will be run."""
-        assert isinstance(self.record.spec, ShellSpec)  # noqa: S101 - the id says that it is a shell
+        assert isinstance(self.record.spec, ShellSpec)
         return self.record.spec.command
 
     async def run(self, group: asyncio.TaskGroup) -> None:
@@ -101,7 +101,7 @@ class ShellTask:
             self.output.text(text)
 
         settings = self.runner.settings
-        assert self.record.workspace is not None  # noqa: S101 - every job has one
+        assert self.record.workspace is not None
         command = Command(
             text=self.command,
             cwd=Path(self.record.workspace.root),

@@ -5,10 +5,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from celeriac.common.contract.json import JsonObject
+from celeriac.common.contract.task import Value
 from celeriac.common.contract.tool_names import READ
 from celeriac.common.tools.base import Described, Restart, ToolContext, ToolInput, ToolResult, describe
 from celeriac.workers.tools.encoding import readable
-from celeriac.workers.tools.stamps import remember
+from celeriac.workers.tools.stamps import recall, remember
 from celeriac.workers.workspace import FileContent, WorkspaceError, as_workspace
 
 DEFAULT_LINES = 2000
@@ -38,6 +40,10 @@ class Read(Described[ReadInput]):
     def read_only(self, i: ReadInput) -> bool:
         """Always."""
         return True
+
+    def recall(self, meta: JsonObject, memory: dict[str, Value]) -> None:
+        """The file's stamp."""
+        recall(meta, memory)
 
     async def run(self, i: ReadInput, ctx: ToolContext) -> ToolResult:
         """Read it."""

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.task import Value
 from celeriac.common.contract.tool_names import TODO_WRITE
 from celeriac.common.tools.base import Described, Restart, ToolContext, ToolInput, ToolResult, describe
@@ -46,6 +47,10 @@ class TodoWrite(Described[TodoWriteInput]):
     def read_only(self, i: TodoWriteInput) -> bool:
         """No barrier is needed."""
         return True
+
+    def recall(self, meta: JsonObject, memory: dict[str, Value]) -> None:
+        """The list."""
+        memory[TODO_WRITE] = TodoList.model_validate(meta)
 
     async def run(self, i: TodoWriteInput, ctx: ToolContext) -> ToolResult:
         """Replace the list."""

@@ -4,9 +4,11 @@ from typing import Annotated
 
 from pydantic import Field
 
+from celeriac.common.contract.json import JsonObject
+from celeriac.common.contract.task import Value
 from celeriac.common.contract.tool_names import WRITE
 from celeriac.common.tools.base import Described, ToolContext, ToolInput, ToolResult, describe
-from celeriac.workers.tools.stamps import remember, remembered
+from celeriac.workers.tools.stamps import recall, remember, remembered
 from celeriac.workers.workspace import WorkspaceError, as_workspace
 
 
@@ -24,6 +26,10 @@ class Write(Described[WriteInput]):
     input = WriteInput
     description = describe(__file__)
     timeout_s = 30.0
+
+    def recall(self, meta: JsonObject, memory: dict[str, Value]) -> None:
+        """The file's stamp."""
+        recall(meta, memory)
 
     async def run(self, i: WriteInput, ctx: ToolContext) -> ToolResult:
         """Write it."""

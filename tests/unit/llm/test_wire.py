@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celeriac.common.contract.json import JsonValue
-from celeriac.common.llm.wire import clean, clean_text, dumps, loads, loads_object
+from celeriac.common.contract.text import clean_text
+from celeriac.common.llm.wire import clean, dumps, loads, loads_object
 
 
 def test_lone_surrogates_become_replacement_characters_everywhere() -> None:
