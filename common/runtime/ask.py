@@ -3,6 +3,7 @@ breaks."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 from celeriac.common.contract.errors import LeaseLost
 from celeriac.common.contract.events import Event, StreamEvent, SystemEvent
@@ -18,9 +19,11 @@ from celeriac.common.llm.client import (
     RawEvent,
     Request,
     TextDelta,
+    TooLong,
 )
 from celeriac.common.runtime.deps import RunDeps
 from celeriac.common.runtime.executor import Executor
+from celeriac.common.runtime.state import Step, Transition
 from celeriac.common.runtime.turn import Turn
 
 TURN_LIMIT_TEXT = "not run: the task's limit of tool-use turns is reached"
@@ -49,10 +52,23 @@ async def ask(deps: RunDeps, turn: Turn, executor: Executor) -> AsyncGenerator[E
             turn.failure = failure
             if not executor.has_effect:
                 await executor.discard()
-            return
+            if not await _shrunk(deps, turn):
+                return
         else:
             turn.failure = None
             return
+
+
+async def _shrunk(deps: RunDeps, turn: Turn) -> bool:
+    """Reactive compaction, once per turn (SPEC 5, event 4): whether the call is worth asking again."""
+    if not isinstance(turn.failure, TooLong) or turn.state.has_attempted_reactive_compact:
+        return False
+    deps.observe(Step.REACTIVE_COMPACTION)
+    smaller = await deps.compactor.on_too_long(turn.state, turn.failure)
+    if smaller is None:
+        return False
+    turn.state = replace(smaller, has_attempted_reactive_compact=True, transition=Transition.REACTIVE_RETRY)
+    return True
 
 
 async def _once(deps: RunDeps, turn: Turn, executor: Executor, attempt: int) -> AsyncGenerator[Event, None]:

@@ -65,7 +65,7 @@ def _take_apart(deps: RunDeps, state: LoopState, resumed: Resumed | None) -> Tur
 async def _pre_sweep(deps: RunDeps, state: LoopState) -> LoopState:
     deps.observe(Step.PRE_SWEEP)
     swept = await deps.compactor.before_turn(state)
-    deps.observe(Step.REACTIVE_COMPACTION)  # nothing is too long until a model call has said so
+    deps.observe(Step.REACTIVE_COMPACTION)  # acts in `ask`, when a model call has said that it is too long
     return swept
 
 

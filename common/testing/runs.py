@@ -12,7 +12,21 @@ from celeriac.common.contract.messages import Line
 from celeriac.common.contract.task import Limits, Record, SessionSpec
 from celeriac.common.lifetime.cleanup import CleanupRegistry
 from celeriac.common.policy.decide import Policy, StandardPermissions
-from celeriac.common.runtime.deps import Identity, LoopSettings, RunDeps, Tally
+from celeriac.common.policy.hooks import Hooks, NullHooks
+from celeriac.common.runtime.deps import (
+    Budget,
+    Compactor,
+    Governor,
+    Identity,
+    LoopSettings,
+    Memory,
+    NullBudget,
+    NullCompactor,
+    NullGovernor,
+    NullMemory,
+    RunDeps,
+    Tally,
+)
 from celeriac.common.runtime.drive import consume, keep
 from celeriac.common.runtime.loop import Start
 from celeriac.common.runtime.output import LiveOutput
@@ -81,6 +95,11 @@ class Stage:
     kind: Kind = Kind.AGENT
     limits: Limits = Limits()
     tally: Tally = field(default_factory=Tally)
+    compactor: Compactor = NullCompactor()
+    memory: Memory = NullMemory()
+    budget: Budget = NullBudget()
+    governor: Governor = NullGovernor()
+    hooks: Hooks = NullHooks()
 
     async def create(self) -> Record:
         """A fresh session."""
@@ -135,6 +154,11 @@ class Stage:
             tally=self.tally,
             workspace=_Root(Path("/nowhere")),
             observe=self.steps.append,
+            compactor=self.compactor,
+            memory=self.memory,
+            budget=self.budget,
+            governor=self.governor,
+            hooks=self.hooks,
         )
 
     async def _begin(self, lease: Lease, deps: RunDeps) -> Start:
