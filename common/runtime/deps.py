@@ -90,6 +90,10 @@ class Output(Protocol):
         """What the task does now, one line."""
         ...
 
+    def notice(self, subtype: str, data: JsonObject) -> None:
+        """A system event for followers."""
+        ...
+
     async def flush(self) -> None:
         """Send what is buffered: before the run ends, since nothing can be written afterwards."""
         ...

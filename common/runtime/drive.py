@@ -9,11 +9,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from celeriac.common.contract.errors import CeleriacError, LeaseLost
+from celeriac.common.contract.events import SystemEvent
 from celeriac.common.contract.task import Outcome, State, Subtype
 from celeriac.common.runtime import loop
 from celeriac.common.runtime.deps import RunDeps
 from celeriac.common.runtime.executor import Executor
-from celeriac.common.runtime.loop import Start
+from celeriac.common.runtime.loop import REQUEST_START, Start
 from celeriac.common.runtime.output import LiveOutput
 from celeriac.common.substrate.leases import Lease
 
@@ -55,7 +56,8 @@ async def consume(deps: RunDeps, start: Start, group: asyncio.TaskGroup) -> None
     try:
         async with aclosing(loop.run(deps, start, executor)) as events:
             async for event in events:
-                log.debug("%s %s", deps.identity.task_id, event.type)
+                if isinstance(event, SystemEvent) and event.subtype != REQUEST_START:
+                    deps.output.notice(event.subtype, event.data)  # committed lines are seen by followers as they are
     finally:
         await executor.discard()
         await deps.cleanup.run()

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from celeriac.common.contract.events import Event, ResultEvent, SystemEvent
+from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.task import Outcome, Subtype
 from celeriac.common.lifetime.cancel import AbortReason
 from celeriac.common.policy.hooks import HookEvent, HookName
@@ -19,6 +20,9 @@ from celeriac.common.runtime.deps import RunDeps
 from celeriac.common.runtime.executor import Executor
 from celeriac.common.runtime.state import LoopState, Step
 from celeriac.common.runtime.turn import Again, Ended, Resumed, Turn, Verdict, api_messages
+
+REQUEST_START = "stream_request_start"
+"""Subtype of the event before each model call; followers are not told of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +39,11 @@ async def run(deps: RunDeps, start: Start, executor: Executor) -> AsyncGenerator
     """Run turns until the run ends or is parked; the last event of an ended run is its result. Raises LeaseLost."""
     closing = Closing(deps, executor)
     state, resumed, waiting = start.state, start.resumed, start.waiting
+    yield _init(deps)
     while True:
         turn = _take_apart(deps, state, resumed)
-        yield _system(deps, Step.REQUEST_START, "stream_request_start", turn)
+        deps.observe(Step.REQUEST_START)
+        yield _system(deps, REQUEST_START, {"turn": turn.number})
         turn.state = await _pre_sweep(deps, turn.state)
         if not waiting:
             async with aclosing(_answer(deps, turn, executor)) as events:
@@ -94,7 +100,7 @@ def _interruption(deps: RunDeps, turn: Turn) -> Event | None:
     deps.observe(Step.INTERRUPTION)
     if deps.cancel.reason in (None, AbortReason.INTERRUPT, AbortReason.LEASE_LOST):
         return None
-    return _system(deps, None, "user_interruption", turn)
+    return _system(deps, "user_interruption", {"turn": turn.number, "reason": str(deps.cancel.reason)})
 
 
 async def _decide(deps: RunDeps, closing: Closing, turn: Turn) -> Verdict:
@@ -126,9 +132,18 @@ def _commit(deps: RunDeps, turn: Turn, verdict: Again) -> LoopState:
     )
 
 
-def _system(deps: RunDeps, step: Step | None, subtype: str, turn: Turn) -> SystemEvent:
-    if step is not None:
-        deps.observe(step)
+def _init(deps: RunDeps) -> SystemEvent:
+    """What the run is made of; the first event of every owner."""
+    data: JsonObject = {
+        "cwd": str(deps.workspace.root) if deps.workspace is not None else None,
+        "tools": list(deps.toolbox.names),
+        "model": deps.settings.model,
+        "permissionMode": deps.policy.mode.value,
+    }
+    return _system(deps, "init", data)
+
+
+def _system(deps: RunDeps, subtype: str, data: JsonObject) -> SystemEvent:
     identity = deps.identity
     return SystemEvent(
         session_id=identity.session,
@@ -137,7 +152,7 @@ def _system(deps: RunDeps, step: Step | None, subtype: str, turn: Turn) -> Syste
         worker=identity.worker,
         run=identity.run,
         subtype=subtype,
-        data={"turn": turn.number},
+        data=data,
     )
 
 

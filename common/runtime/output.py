@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from celeriac.common.contract.errors import LeaseLost
+from celeriac.common.contract.json import JsonObject
 
 GATHER_SECONDS = 0.1
 """How long pieces are gathered: quick for an eye, ten calls a second at most for the server."""
@@ -25,8 +26,9 @@ class Emitter(Protocol):
         activities: Sequence[str] | None = None,
         token_at: bool = False,
         tool_at: bool = False,
+        event: JsonObject | None = None,
     ) -> object:
-        """Write output, the ring of activities, and the times of the last progress."""
+        """Write output, the ring of activities, the times of the last progress, one event for followers."""
         ...
 
 
@@ -38,6 +40,7 @@ class LiveOutput:
         self._emitter = emitter
         self._ring = list(activities)[-ACTIVITIES_KEPT:]
         self._chunks: list[str] = []
+        self._notices: list[JsonObject] = []
         self._acted = False
         self._ready = asyncio.Event()
 
@@ -52,14 +55,24 @@ class LiveOutput:
         self._acted = True
         self._ready.set()
 
+    def notice(self, subtype: str, data: JsonObject) -> None:
+        """Buffer a system event."""
+        self._notices.append({"type": "system", "subtype": subtype, "data": data})
+        self._ready.set()
+
     async def flush(self) -> None:
         """Send what is buffered. A lost lease is left to those who act on it."""
         self._ready.clear()
+        notices, self._notices = self._notices, []
+        with contextlib.suppress(LeaseLost):
+            for notice in notices:
+                await self._emitter.emit(event=notice)
+            await self._flush_output()
+
+    async def _flush_output(self) -> None:
         chunks, self._chunks = self._chunks, []
         acted, self._acted = self._acted, False
-        if not chunks and not acted:
-            return
-        with contextlib.suppress(LeaseLost):
+        if chunks or acted:
             await self._emitter.emit(
                 chunks=["".join(chunks)] if chunks else (),
                 activities=self._ring if acted else None,
