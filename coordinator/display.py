@@ -76,11 +76,13 @@ def _prefixed(task_id: str, run: int, texts: Iterable[str]) -> Iterable[str]:
 
 
 def _system(event: SystemEvent, title: str) -> str:
+    if event.subtype == "init":
+        return ""  # for programs
     state = event.data.get("state")
     if isinstance(state, str):
         # The end of a run is told by its result, with the reason and what it used.
         return "" if state in TERMINAL else f"{state}  {brief(title)}"
-    reason = event.data.get("reason") or event.data.get("why") or event.data.get("text")
+    reason = event.data.get("reason") or event.data.get("why") or event.data.get("error")
     return brief(f"{event.subtype}: {reason}" if reason else event.subtype)
 
 
