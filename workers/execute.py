@@ -5,7 +5,10 @@ from dataclasses import dataclass
 
 from celeriac.common.contract.envelope import Envelope
 from celeriac.common.contract.kinds import Kind
+from celeriac.common.contract.notification import of_outcome
+from celeriac.common.logs import redact
 from celeriac.common.runtime.runner import Runner
+from celeriac.common.substrate.leases import Lease
 from celeriac.common.substrate.types import ClaimRefusal
 from celeriac.workers.kinds.agent import run_agent
 from celeriac.workers.kinds.shell import run_shell
@@ -24,7 +27,7 @@ class Worker:
 
 
 async def execute(worker: Worker, envelope: Envelope) -> str:
-    """Run what the message names, if it is ours to run; the word that says what became of it.
+    """Run what the message names, if it is ours to run; a line that says what became of it, for Flower.
 
     A message is a wake-up: a duplicate, a late one, or one for an ended run finds its claim refused and is dropped.
     """
@@ -44,4 +47,12 @@ async def execute(worker: Worker, envelope: Envelope) -> str:
                 await run_shell(runner, worker.commands, lease, record)
             case _:
                 raise AssertionError(f"no worker serves {record.kind}; the coordinator never dispatches it")
-    return "RAN"
+    return await _summary(runner, lease)
+
+
+async def _summary(runner: Runner, lease: Lease) -> str:
+    """What Flower shows as the result: how the run ended, or where it stands if it goes on elsewhere."""
+    record = await runner.substrate.records.get(lease.task_id)
+    if record.outcome is None or record.run != lease.run:
+        return f"run {lease.run} goes on"
+    return redact(of_outcome(record.task_id, record.title, record.outcome).summary)

@@ -10,7 +10,9 @@ from kombu.exceptions import OperationalError
 
 from celeriac.common.contract.envelope import Envelope
 from celeriac.common.contract.kinds import TITLES, Kind
+from celeriac.common.contract.notification import of_outcome
 from celeriac.common.contract.task import Outcome, Record, State
+from celeriac.common.logs import redact
 from celeriac.common.queue.celery_app import RUN_TASK
 from celeriac.common.queue.routing import queue_for
 
@@ -54,9 +56,10 @@ class WakeUps:
     async def session_ended(self, record: Record, worker: str, outcome: Outcome) -> None:
         """Tell Flower how a session ended."""
         ends = {State.COMPLETED: "task-succeeded", State.FAILED: "task-failed", State.STOPPED: "task-revoked"}
-        await self._events(record, worker, ends[outcome.state], reason=outcome.reason)
+        summary = of_outcome(record.task_id, record.title, outcome).summary
+        await self._events(record, worker, ends[outcome.state], summary=redact(summary))
 
-    async def _events(self, record: Record, worker: str, *types: str, reason: str = "") -> None:
+    async def _events(self, record: Record, worker: str, *types: str, summary: str = "") -> None:
         def send() -> None:
             with self._app.connection_for_write() as connection, EventDispatcher(connection, hostname=worker) as events:
                 for kind in types:
@@ -66,7 +69,7 @@ class WakeUps:
                         "args": shown(Kind.SESSION, record.title),
                     }
                     events.send(
-                        kind, **fields, kwargs="{}", result=reason or "''", runtime=0.0, exception=reason, retries=0
+                        kind, **fields, kwargs="{}", result=repr(summary), runtime=0.0, exception=summary, retries=0
                     )
 
         try:
@@ -80,5 +83,5 @@ class WakeUps:
 
 
 def shown(kind: Kind, title: str) -> str:
-    """`agent: Fix the failing test`: how a task reads in Flower, never its prompt."""
-    return f"{TITLES[kind]}: {' '.join(title.split())[:TITLE_WIDTH]}"
+    """`agent: Fix the failing test`: how a task reads in Flower; no prompt, and nothing that looks like a key."""
+    return redact(f"{TITLES[kind]}: {' '.join(title.split())[:TITLE_WIDTH]}")
