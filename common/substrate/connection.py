@@ -13,8 +13,17 @@ import orjson
 from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import (
+    ClusterDownError,
+    MasterDownError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+    TryAgainError,
+)
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from celeriac.common.contract.errors import ScriptRefused, ServerUnreachable, UsageError
@@ -35,6 +44,9 @@ _ANCESTORS_KEPT = 50_000
 """Cached parents; about 10 MB when full."""
 BROKEN = (RedisConnectionError, RedisTimeoutError, OSError)
 """The server did not answer: whether the script ran is not known."""
+_UNWILLING = (ReadOnlyError, OutOfMemoryError, MasterDownError, ClusterDownError, TryAgainError)
+_UNWILLING_WORDS = ("MISCONF", "NOREPLICAS", "OOM ")
+"""Answers of a server that writes nothing just now: a replica after a failover, a full memory or disk. Asked again."""
 
 Argument = str | bytes | int | float
 Command = tuple[Argument, ...]
@@ -213,13 +225,25 @@ class Connection:
         raise self.unreachable(last or TimeoutError("no answer"))
 
     async def _send(self, client: Redis, command: Sequence[Argument]) -> object:
-        return await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+        try:
+            return await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+        except ResponseError as error:
+            raise _judged(error) from error
 
     async def _pipeline(self, commands: Sequence[Command]) -> list[object]:
         async with self.client.pipeline(transaction=False) as pipeline:
             for command in commands:
                 pipeline.execute_command(*command)
-            return cast("list[object]", await pipeline.execute())
+            try:
+                return cast("list[object]", await pipeline.execute())
+            except ResponseError as error:
+                raise _judged(error) from error
+
+
+def _judged(error: ResponseError) -> RedisError:
+    """A refusal that time may lift counts as no answer."""
+    refused = isinstance(error, _UNWILLING) or str(error).startswith(_UNWILLING_WORDS)
+    return RedisConnectionError(str(error)) if refused else error
 
 
 def backoff() -> Iterator[float]:
