@@ -150,8 +150,7 @@ class Closing:
     async def _conclude_by_text(self, turn: Turn) -> Verdict:
         deps = self._deps
         if deps.tally.asked:
-            await self._commit(turn)
-            return await self.wait(turn)
+            return await self._commit_and_wait(turn)
         text = turn.text.strip() or deps.tally.last_text
         lines = self._lines(turn)
         await deps.output.flush()
@@ -159,10 +158,16 @@ class Closing:
         if finish.status is FinishStatus.INBOX:
             return await self._commit(turn, transition=Transition.NOTIFIED)
         if finish.status is FinishStatus.CHILDREN:
-            added = await self._commit(turn)
-            waited = await self.wait(turn)
-            return Again(added.added + waited.added, waited.transition) if isinstance(waited, Again) else waited
+            return await self._commit_and_wait(turn)
         return self._ended(turn, lines, finish, text)
+
+    async def _commit_and_wait(self, turn: Turn, *, finale: JsonObject | None = None, asked: bool = False) -> Verdict:
+        """Commit the answer, then wait; not when the commit has consumed what would have been waited for."""
+        committed = await self._commit(turn, finale=finale, asked=asked)
+        if any(line.inbox_ids for line in committed.added):
+            return Again(committed.added, Transition.NOTIFIED)
+        waited = await self.wait(turn)
+        return Again(committed.added + waited.added, waited.transition) if isinstance(waited, Again) else waited
 
     async def _conclude_by_tool(self, turn: Turn, finale: Call) -> Verdict:
         try:
@@ -187,9 +192,7 @@ class Closing:
                 turn, finale, "only the session can ask the user; finish with kind answer", is_error=True
             )
         self._deps.tally.last_text = wanted.text()
-        added = await self._commit(turn, finale=tool_result_block(finale.id, ASKED_TEXT), asked=True)
-        waited = await self.wait(turn)
-        return Again(added.added + waited.added, waited.transition) if isinstance(waited, Again) else waited
+        return await self._commit_and_wait(turn, finale=tool_result_block(finale.id, ASKED_TEXT), asked=True)
 
     async def _answer_finale(self, turn: Turn, finale: Call, text: str, *, is_error: bool = False) -> Again:
         self._deps.tally.tool_turns += 1

@@ -11,11 +11,12 @@ from pathlib import Path
 import orjson
 
 from celeriac.common.contract.ids import TaskId
-from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.task import Record, State
 from celeriac.common.runtime.resume import EFFECT_UNKNOWN
+from celeriac.common.testing import replies
 from celeriac.common.testing.cluster import Cluster, Member, cluster
+from celeriac.common.testing.replies import dispatch, reply, say, use
 from celeriac.common.testing.waiting import until
 from celeriac.coordinator.client import Client, Job
 from celeriac.coordinator.jobs import JobOptions
@@ -73,27 +74,18 @@ class Field:
 
 
 def script(command: str, *, hold: bool = False) -> str:
-    """A job with one agent that runs one command and reports; with `hold` its stream stays open after the Bash
-    block."""
-    usage: JsonObject = {"input_tokens": 100, "output_tokens": 20}
-
-    def line(path: str, turn: int, content: list[JsonObject], stop: str, **more: str) -> JsonObject:
-        reply: JsonObject = {"content": list(content), "stop_reason": stop, "usage": usage}
-        return {"path": path, "run": 1, "turn": turn, "fp": None, "reply": reply, **more}
-
-    agent: JsonObject = {"kind": "a", "description": "Run the command", "prompt": "Run it once."}
-    bash: JsonObject = {"type": "tool_use", "name": "Bash", "input": {"command": command}}
-    text: JsonObject = {"type": "text", "text": "The command was run."}
-    held = {"hold": "content_block_stop:0"} if hold else {}
-    lines: list[JsonObject] = [
-        {"v": 1, "job": {"prompt": "Run it."}},
-        line("s", 1, [{"type": "tool_use", "name": "AgentTool", "input": agent}], "tool_use"),
-        line("s", 2, [{"type": "text", "text": "Waiting."}], "end_turn"),
-        line("s", 3, [{"type": "tool_use", "name": "SyntheticOutput", "input": {"result": "All done."}}], "tool_use"),
-        line("s/1.0", 1, [bash], "tool_use", **held),
-        line("s/1.0", 2, [text], "end_turn"),
-    ]
-    return "".join(orjson.dumps(each).decode() + "\n" for each in lines)
+    """A job whose agent runs one command and reports; with `hold` its stream stays open after the Bash block."""
+    first = reply("s/1.0", 1, use("Bash", command=command))
+    if hold:
+        first["hold"] = "content_block_stop:0"
+    return replies.script(
+        reply("s", 1, dispatch("a", prompt="Run it once.")),
+        reply("s", 2, say("Waiting.")),
+        reply("s", 3, use("SyntheticOutput", result="All done.")),
+        first,
+        reply("s/1.0", 2, say("The command was run.")),
+        prompt="Run it.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

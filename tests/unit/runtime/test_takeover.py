@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from fakeredis import FakeAsyncRedis
 
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
@@ -11,12 +12,14 @@ from celeriac.common.contract.messages import Draft, Line, text_block, tool_resu
 from celeriac.common.contract.task import Outcome, Record, State, Subtype
 from celeriac.common.lifetime.cancel import AbortReason
 from celeriac.common.runtime.resume import EFFECT_UNKNOWN, RUN_ENDED
+from celeriac.common.substrate.keys import Keys
 from celeriac.common.substrate.leases import Lease
 from celeriac.common.substrate.store import Substrate
+from celeriac.common.testing.points import hold
 from celeriac.common.testing.runs import Probe, Stage
 from celeriac.common.testing.scripted import Scripted, says, tool_use
 from celeriac.common.testing.servers import in_memory
-from celeriac.common.testing.substrate_kit import line
+from celeriac.common.testing.substrate_kit import DONE, Kit, line
 from celeriac.common.tools.base import Restart
 
 
@@ -182,3 +185,21 @@ async def test_a_defect_inside_a_run_becomes_its_reason(stage: Stage) -> None:
     record, _, _ = await stage.whole()  # the scripted model has no answer: an AssertionError inside the loop
     assert record.state is State.FAILED and record.outcome is not None
     assert record.outcome.reason.startswith("internal error: AssertionError")
+
+
+async def test_a_notification_between_the_refused_end_and_the_append_is_not_waited_for(stage: Stage) -> None:
+    stage.kind = Kind.SESSION
+    kit = Kit(stage.substrate, FakeAsyncRedis(), Keys())
+    record = await stage.create()
+    lease = await stage.claim(record)
+    child = await kit.claim(await kit.agent(lease), process="worker")
+    async with asyncio.timeout(10):
+        with hold("finish.after", record.task_id) as held:
+            running = asyncio.ensure_future(stage.play(record, lease, [says("waiting"), says("it is done")]))
+            await held.reached.wait()  # the end was refused: CHILDREN
+            await child.finish(DONE)
+            held.release()
+            await lease.renew()
+            await running
+    ended = await stage.substrate.records.get(record.task_id)
+    assert ended.outcome is not None and ended.outcome.text == "it is done"

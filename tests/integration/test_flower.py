@@ -1,0 +1,113 @@
+"""Flower, as a process, over a running job: what it shows, what it hides, and its buttons (C34, C58, C98)."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from celeriac.common.contract.kinds import Kind
+from celeriac.common.contract.task import Record, State
+from celeriac.common.testing.cluster import Cluster
+from celeriac.common.testing.replies import dispatch, reply, say, script
+from celeriac.common.testing.waiting import until
+from celeriac.coordinator.client import Client, Job
+from celeriac.coordinator.jobs import JobOptions
+
+PASSWORD = "a-password-of-this-test"
+SCRIPT = script(
+    reply("s", 1, dispatch("sh", command="sleep 300", prompt="XYZZY-inside")),
+    reply("s", 2, say("Waiting.")),
+    reply("s", 3, say("It was killed."), expect=["<status>killed</status>"]),
+)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def flower(system: Cluster) -> AsyncIterator[httpx2.AsyncClient]:
+    system.environ["CELERIAC_FLOWER_PASSWORD"] = PASSWORD
+    port = free_port()
+    await system.spawn("flower", "flower", "--port", str(port), ready="flower ready")
+    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", auth=("celeriac", PASSWORD)) as client:
+        yield client
+
+
+async def shell_of(client: Client, job: Job) -> Record | None:
+    return next((record for record in await client.tree(job.id) if record.kind is Kind.SHELL), None)
+
+
+async def submit(client: Client, workspace: Path) -> Job:
+    options = JobOptions(cwd=workspace, allowed_tools=("Bash(sleep 300)",), replay=SCRIPT, title="A short title")
+    return await client.submit("XYZZY-of-the-prompt", options)
+
+
+@pytest.mark.cluster
+async def test_flower_lists_our_tasks_without_prompts_and_terminates_one(system: Cluster, tmp_path: Path) -> None:
+    await asyncio.gather(system.coordinator(), system.worker())
+    async with flower(system) as pages, Client.connect(system.url) as client:
+        job = await submit(client, tmp_path)
+
+        async def running() -> bool:
+            shell = await shell_of(client, job)
+            return shell is not None and shell.lease is not None
+
+        await until(running, what="a running command")
+        shell = await shell_of(client, job)
+        assert shell is not None
+
+        async def listed() -> bool:
+            return {shell.task_id, job.id} <= set((await pages.get("/api/tasks")).json())
+
+        await until(listed, what="both tasks in Flower's list")
+        tasks = (await pages.get("/api/tasks")).json()
+        assert tasks[shell.task_id]["args"] == "shell: A task of kind sh"
+        assert tasks[job.id]["args"] == "session: A short title"
+        for page in ("/api/tasks", "/tasks", f"/task/{shell.task_id}", f"/task/{job.id}", "/workers", "/broker"):
+            answer = await pages.get(page)
+            assert answer.status_code == 200 and "XYZZY" not in answer.text, page
+            async with httpx2.AsyncClient(base_url=pages.base_url) as stranger:
+                assert (await stranger.get(page)).status_code == 401, page
+
+        revoked = await pages.post(f"/api/task/revoke/{shell.task_id}", params={"terminate": "true"})
+        assert revoked.status_code == 200
+        async with asyncio.timeout(30):
+            result = await job.result()
+        assert (result.state, result.result) == (State.COMPLETED, "It was killed.")
+        ended = await shell_of(client, job)
+        assert ended is not None and ended.state is State.STOPPED
+
+
+@pytest.mark.cluster
+async def test_a_task_revoked_while_no_worker_was_up_never_starts(system: Cluster, tmp_path: Path) -> None:
+    await system.coordinator()
+    async with flower(system) as pages, Client.connect(system.url) as client:
+        job = await submit(client, tmp_path)
+
+        async def queued() -> bool:
+            shell = await shell_of(client, job)
+            return shell is not None and shell.state is State.QUEUED
+
+        await until(queued, what="a queued command")
+        shell = await shell_of(client, job)
+        assert shell is not None
+
+        async def waiting() -> bool:
+            return len(await client.transcript(job.id)) == 4
+
+        await until(waiting, what="the session waiting for its task")
+        # Celery keeps a revocation in the memory of workers that are up; ours is kept by the stop of the task.
+        await client.stop(shell.task_id, "not wanted")
+        assert (await pages.post(f"/api/task/revoke/{shell.task_id}")).status_code == 200
+        await system.worker()
+        async with asyncio.timeout(30):
+            assert (await job.result()).result == "It was killed."
+        ended = await shell_of(client, job)
+        assert ended is not None and (ended.state, ended.fence) == (State.STOPPED, 0)
