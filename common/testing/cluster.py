@@ -97,7 +97,9 @@ class Cluster:
         file = self.folder / "script.jsonl"
         file.write_text(script)
         self.standin_log = self.folder / "standin.jsonl"
-        command = ("dev", "standin", "--script", str(file), "--log", str(self.standin_log), "--port", "0")
+        bodies = self.folder / "bodies"
+        options = ("--log", str(self.standin_log), "--bodies", str(bodies), "--port", "0")
+        command = ("dev", "standin", "--script", str(file), *options)
         member = await self.spawn("standin", *command, ready="http://")
         address = next(word for word in member.said().split() if word.startswith("http://"))
         self.environ |= {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": "test-key", "CELERIAC_STANDIN": "1"}
@@ -108,6 +110,10 @@ class Cluster:
             return []
         whole = self.standin_log.read_bytes().rpartition(b"\n")[0]
         return [orjson.loads(line) for line in whole.splitlines()]
+
+    def bodies(self) -> list[JsonObject]:
+        """The request bodies that the stand-in has been sent, in no particular order."""
+        return [orjson.loads(file.read_bytes()) for file in sorted((self.folder / "bodies").glob("*.json"))]
 
     def end(self) -> None:
         """SIGKILL whatever is left."""
