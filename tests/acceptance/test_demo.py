@@ -1,0 +1,83 @@
+"""`make demo`, and what happens when its replay file does not fit (issue A1, What must be shown)."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from celeriac.common.testing.command import CommandLine, Said
+
+EXAMPLE = Path(__file__).parents[2] / "ops" / "examples" / "fix-a-bug"
+REPLAY = (EXAMPLE / "replay.jsonl").read_text()
+SCRIPTS = sysconfig.get_path("scripts")
+
+
+def plain_pytest_passes(workspace: Path) -> bool:
+    """By plain pytest."""
+    return subprocess.run([f"{SCRIPTS}/pytest", "-q"], cwd=workspace, capture_output=True, check=False).returncode == 0
+
+
+def test_the_demo_runs_a_whole_job_and_leaves_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
+        environment.pop(name, None)
+    command = [sys.executable, str(EXAMPLE / "demo.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("The tests pass now: 4 passed")
+    tree = [line.split() for line in done.stderr.splitlines() if " tokens  " in line]
+    assert [line[0] for line in tree] == ["s", "sh", "a"]
+    assert tree[2][3:5] == ["2", "runs"] and all(line[1].startswith(f"{line[0]}-") for line in tree)
+    assert "pytest before: 1 failed, 3 passed" in done.stderr and "pytest after: 4 passed" in done.stderr
+    assert "total: " in done.stderr
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("celeriac")]
+    left = [at for at in Path("/proc").glob("[0-9]*/environ") if f"TMPDIR={tmp_path}\0".encode() in environ_of(at)]
+    assert not left
+
+
+def environ_of(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
+def without_line(number: int) -> Callable[[str], str]:
+    return lambda text: "".join(line for at, line in enumerate(text.splitlines(keepends=True), 1) if at != number)
+
+
+def with_a_wrong_edit(text: str) -> str:
+    return text.replace("if self.quantity >= DISCOUNT_FROM:", "if self.quantity == DISCOUNT_FROM:")
+
+
+def with_one_line_more(text: str) -> str:
+    return text + text.splitlines()[-1].replace('"turn": 7', '"turn": 9') + "\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (with_a_wrong_edit, ["replay diverged at s/3.1 run 2 turn 2", "4 passed"]),
+        (without_line(7), ["replay has no answer for s/3.1 run 1 turn 2"]),
+        (without_line(13), ["replay has no answer for s run 1 turn 7"]),
+        (with_one_line_more, ["line 14: s run 1 turn 9 was not asked"]),
+    ],
+)
+def test_a_replay_that_does_not_fit_is_reported(change: Callable[[str], str], words: list[str], tmp_path: Path) -> None:
+    workspace = tmp_path / "package"
+    shutil.copytree(EXAMPLE / "package", workspace)
+    assert not plain_pytest_passes(workspace)
+    replay = tmp_path / "replay.jsonl"
+    replay.write_text(change(REPLAY))
+    assert replay.read_text() != REPLAY
+    path = f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"
+    line = CommandLine(tmp_path, {"HOME": str(tmp_path), "CELERIAC_HOME": str(tmp_path / "home"), "PATH": path})
+    said: Said = line.run("run", "--replay", str(replay), "--cwd", str(workspace))
+    assert said.code == 1
+    for word in words:
+        assert word in said.err, said.err
