@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from celeriac.common.contract.errors import LeaseLost
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
-from celeriac.common.contract.messages import NewLine, Origin, tool_result_block
+from celeriac.common.contract.messages import NewLine, Origin, text_block, tool_result_block
 from celeriac.common.contract.task import Outcome, State, Subtype
 from celeriac.common.lifetime.cancel import AbortReason
 from celeriac.common.runtime.deps import RunDeps
@@ -98,7 +98,15 @@ class Closing:
         if limit is not None and deps.tally.tool_turns >= limit:
             return await self._fail(turn, Subtype.MAX_TURNS, f"the limit of {limit} tool-use turns is reached")
         deps.tally.tool_turns += 1
-        return await self._commit(turn)
+        return await self._commit(turn, reminders=self._reminders(turn))
+
+    def _reminders(self, turn: Turn) -> tuple[JsonObject, ...]:
+        """What the tools want the model to be reminded of, such as open todos (SPEC 5)."""
+        deps, called = self._deps, self._executor.called
+        for name in deps.toolbox.names:
+            deps.tally.idle[name] = 0 if name in called else deps.tally.idle.get(name, 0) + 1
+        memory = turn.state.tool_use_context.memory
+        return tuple(text_block(text) for text in deps.toolbox.nudges(memory, deps.tally.idle))
 
     async def _commit(
         self,
@@ -107,11 +115,12 @@ class Closing:
         finale: JsonObject | None = None,
         asked: bool = False,
         transition: Transition = Transition.NEXT_TURN,
+        reminders: tuple[JsonObject, ...] = (),
     ) -> Again:
         """One append: the assistant message, its results, and whatever waits in the inbox (PROTOCOL 4)."""
         deps = self._deps
         entries = await deps.inbox.unread() if deps.writer.unread and not asked else ()
-        lines = self._lines(turn, finale, entries)
+        lines = self._lines(turn, finale, entries, reminders)
         if lines:
             consume = [entry.id for entry in entries]
             await deps.writer.append(
@@ -121,14 +130,20 @@ class Closing:
         deps.tally.asked = asked or (deps.tally.asked and all(entry.kind is not EntryKind.MESSAGE for entry in entries))
         return Again(tuple(lines), transition)
 
-    def _lines(self, turn: Turn, finale: JsonObject | None = None, entries: tuple[Entry, ...] = ()) -> list[NewLine]:
+    def _lines(
+        self,
+        turn: Turn,
+        finale: JsonObject | None = None,
+        entries: tuple[Entry, ...] = (),
+        reminders: tuple[JsonObject, ...] = (),
+    ) -> list[NewLine]:
         run, number = self._deps.identity.run, turn.number
         lines: list[NewLine] = []
         if turn.blocks and not (turn.resumed is not None and turn.resumed.stored):
             written = turn.resumed.run if turn.resumed is not None else run
             lines.append(NewLine(run=written, turn=number, role="assistant", content=turn.blocks, origin=Origin.MODEL))
         results = self._executor.results(finale) if turn.blocks else ()
-        content = results + inbox_blocks(entries)
+        content = results + inbox_blocks(entries) + reminders
         if content:
             origin = Origin.TOOLS if results else inbox_origin(entries)
             ids = tuple(entry.id for entry in entries)

@@ -213,6 +213,8 @@ class Tally:
     stop_reason: str | None = None
     last_text: str = ""
     tool_turns: int = 0
+    idle: dict[str, int] = field(default_factory=dict)
+    """Tool name → tool-use turns in a row without a call of it."""
     asked: bool = False
     """A SyntheticOutput question waits for its reply."""
 

@@ -130,6 +130,11 @@ class Executor:
             for slot, result in zip(self._slots, found, strict=True)
         )
 
+    @property
+    def called(self) -> frozenset[str]:
+        """The names of the tools that the answer asked for."""
+        return frozenset(slot.call.name for slot in self._slots)
+
     def metas(self) -> tuple[ToolMeta, ...]:
         """What the tools keep of these results."""
         return tuple(

@@ -115,6 +115,11 @@ class Cluster:
         """The request bodies that the stand-in has been sent, in no particular order."""
         return [orjson.loads(file.read_bytes()) for file in sorted((self.folder / "bodies").glob("*.json"))]
 
+    def bodies(self, call: str) -> list[JsonObject]:
+        """The request bodies of a call (`PATH-RUN-TURN`, with `_` for each `/`) that the stand-in took, in order."""
+        files = sorted((self.folder / "bodies").glob(f"*-{call}-*.json"))
+        return [orjson.loads(file.read_bytes()) for file in files]
+
     def end(self) -> None:
         """SIGKILL whatever is left."""
         for member in self.members.values():

@@ -39,7 +39,7 @@ from celeriac.common.substrate.store import Substrate
 from celeriac.common.substrate.types import ClaimRefusal, Entry
 from celeriac.common.testing.scripted import Scripted, ScriptedModel
 from celeriac.common.testing.substrate_kit import new_task
-from celeriac.common.tools.base import Described, Restart, ToolContext, ToolInput, ToolResult
+from celeriac.common.tools.base import AnyTool, Described, Restart, ToolContext, ToolInput, ToolResult
 from celeriac.common.tools.toolbox import Toolbox
 
 
@@ -89,7 +89,7 @@ class Stage:
     """One session on a substrate, run by the real loop."""
 
     substrate: Substrate
-    tools: Sequence[Probe]
+    tools: Sequence[AnyTool]
     steps: list[Step] = field(default_factory=list)
     prompt: str = "do it"
     kind: Kind = Kind.AGENT

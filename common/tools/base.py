@@ -119,6 +119,10 @@ class Tool(Protocol[I]):
         """Whether this call changes nothing: read-only calls run together, others are barriers (SPEC 5, event 6)."""
         ...
 
+    def nudge(self, memory: dict[str, Value], idle_turns: int) -> str | None:
+        """A reminder for the model, after so many tool-use turns in a row without a call of this tool; None = none."""
+        ...
+
     def recall(self, meta: JsonObject, memory: dict[str, Value]) -> None:
         """Take over what a former owner's result kept (`ToolResult.meta` as JSON) into the run's memory."""
         ...
@@ -156,6 +160,10 @@ class Described(Generic[I]):
     def read_only(self, i: I) -> bool:
         """State-changing unless a tool says otherwise."""
         return False
+
+    def nudge(self, memory: dict[str, Value], idle_turns: int) -> str | None:
+        """Nothing to remind of unless a tool says otherwise."""
+        return None
 
     def recall(self, meta: JsonObject, memory: dict[str, Value]) -> None:
         """Nothing is kept unless a tool says otherwise."""

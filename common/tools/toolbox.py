@@ -6,6 +6,7 @@ import orjson
 
 from celeriac.common.contract.json import JsonObject, JsonValue
 from celeriac.common.contract.kinds import Kind
+from celeriac.common.contract.task import Value
 from celeriac.common.contract.tool_names import allowed_for
 from celeriac.common.tools.base import AnyTool, Restart
 
@@ -27,6 +28,15 @@ class Toolbox:
     def names(self) -> tuple[str, ...]:
         """In the order in which the model sees them."""
         return tuple(self._tools)
+
+    def nudges(self, memory: dict[str, Value], idle: dict[str, int]) -> tuple[str, ...]:
+        """The reminders that are due, given the turns since each tool was called; a said one counts anew."""
+        due = []
+        for name, tool in self._tools.items():
+            if (text := tool.nudge(memory, idle.get(name, 0))) is not None:
+                due.append(text)
+                idle[name] = 0
+        return tuple(due)
 
     def definitions(self) -> bytes:
         """The JSON array of `{name, description, input_schema}`, the same bytes for the whole run."""

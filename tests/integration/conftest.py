@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from celeriac.common.testing.cluster import Cluster, cluster
 
@@ -15,6 +16,16 @@ async def system(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterato
     """A server with a lease of 2 s; the test starts what it needs. At the end it must have been three processes."""
     async with AsyncExitStack() as stack:
         started = await stack.enter_async_context(cluster(tmp_path))
+        yield started
+        refuse_shams(started)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
+    """A coordinator and a worker for all tests of a module, whose jobs bring their own replays."""
+    async with cluster(tmp_path_factory.mktemp("shared")) as started:
+        await started.coordinator()
+        await started.worker()
         yield started
         refuse_shams(started)
 

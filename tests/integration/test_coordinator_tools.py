@@ -1,6 +1,5 @@
-"""The coordinator's four tools on whole processes: what each does, and what is refused."""
+"""The coordinator's four tools on a real cluster: nothing else is offered, and each does what SPEC 3 says."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,139 +9,160 @@ import pytest
 
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
-from celeriac.common.contract.task import Record, State
+from celeriac.common.contract.task import State
 from celeriac.common.testing.cluster import Cluster
-from celeriac.common.testing.replies import dispatch, reply, say, script, use
+from celeriac.common.testing.command import CommandLine
+from celeriac.common.testing.scripts import agent, answer, call, line, script, shell, text
 from celeriac.common.testing.waiting import until
-from celeriac.coordinator.client import Client, Job
-from celeriac.coordinator.jobs import JobOptions, JobResult
+from celeriac.common.testing.watched import Watched, processes_in
+from celeriac.coordinator.client import Client
+from celeriac.coordinator.jobs import JobOptions
+
+pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 
 FOUR = {"AgentTool", "SendMessage", "TaskStop", "SyntheticOutput"}
-
-
-class Play:
-    """One job on a cluster with a stand-in for the model."""
-
-    def __init__(self, client: Client, job: Job) -> None:
-        self.client, self.job = client, job
-
-    async def result(self, seconds: float = 30) -> JobResult:
-        async with asyncio.timeout(seconds):
-            return await self.job.result()
-
-    async def results(self) -> list[str]:
-        """The texts of all tool results in the session's transcript."""
-        lines = await self.client.transcript(self.job.id)
-        return [str(b["content"]) for line in lines for b in line.content if b["type"] == "tool_result"]
-
-    async def said(self, text: str) -> bool:
-        """Whether the session's transcript holds this text."""
-        lines = await self.client.transcript(self.job.id)
-        return any(block.get("text") == text for line in lines for block in line.content)
-
-    async def task(self, kind: Kind) -> Record | None:
-        return next((record for record in await self.client.tree(self.job.id) if record.kind is kind), None)
+HELD = "touch begun; while test ! -e go; do sleep 0.05; done"
+"""A command that the test sees begin and lets end."""
 
 
 @asynccontextmanager
-async def play(
-    system: Cluster, workspace: Path, *lines: JsonObject, allow: tuple[str, ...] = ()
-) -> AsyncIterator[Play]:
-    await system.standin(script(*lines))
-    await asyncio.gather(system.coordinator(), system.worker())
+async def job(system: Cluster, folder: Path, *lines: JsonObject, allow: str = "") -> AsyncIterator[Watched]:
+    """A job with its own replay; the command `allow` may run."""
+    rules = (f"Bash({allow})",) if allow else ()
     async with Client.connect(system.url) as client:
-        job = await client.submit("Do it.", JobOptions(cwd=workspace, allowed_tools=allow))
-        yield Play(client, job)
+        options = JobOptions(cwd=folder, allowed_tools=rules, replay=script(*lines))
+        yield Watched(client, await client.submit("Do it.", options))
 
 
-@pytest.mark.cluster
-async def test_a_coordinator_that_calls_bash_gets_an_error_and_starts_nothing(system: Cluster, tmp_path: Path) -> None:
-    marker = tmp_path / "marker"
-    lines = (
-        reply("s", 1, use("Bash", command=f"touch {marker}")),
-        reply("s", 2, dispatch("r", prompt="x"), dispatch("t", prompt="x"), dispatch("d", prompt="x")),
-        reply("s", 3, say("I cannot."), expect=["no worker serves this kind: r", "kind: t", "kind: d"]),
+OVERSTEPPING = script(
+    line("s", 1, call("Bash", command="touch marker")),
+    line("s", 2, *(call("AgentTool", kind=kind, description="x", prompt="y") for kind in ("r", "t", "d"))),
+    line("s", 3, agent("The first prompt.")),
+    line("s", 4, text("Waiting.")),
+    line("s", 5, call("SendMessage", to="{{task:s/3.0}}", message="The second request.")),
+    line("s", 6, text("Waiting again.")),
+    line("s", 7, answer("The end.")),
+    line("s/3.0", 1, call("Glob", pattern="*.nothing")),
+    line("s/3.0", 2, text("The first report.")),
+    line("s/3.0", 1, text("The second report."), run=2),
+)
+
+
+@pytest.mark.asyncio(loop_scope="function")
+async def test_a_coordinator_has_four_tools_and_an_agent_its_past(system: Cluster, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    await system.standin(OVERSTEPPING)
+    await system.coordinator()
+    await system.worker()
+    async with Client.connect(system.url) as client:
+        options = JobOptions(cwd=work, allowed_tools=("Bash(touch marker)",))
+        watched = Watched(client, await client.submit("Do it.", options))
+        assert (await watched.end()).state is State.COMPLETED
+        bash, *kinds = (await watched.results())[:4]
+        assert bash.is_error
+        assert all(kind.is_error and "no worker serves this kind" in kind.text for kind in kinds)
+        assert [record.kind for record in await client.tree(watched.job.id)] == [Kind.SESSION, Kind.AGENT]
+        assert len(await watched.notified()) == 2
+
+    said = CommandLine(tmp_path, {"CELERIAC_REDIS_URL": system.url}).run(
+        "result", watched.job.id, "--output-format", "json"
     )
-    async with play(system, tmp_path, *lines) as on:
-        result = await on.result()
-        assert (result.state, result.result) == (State.COMPLETED, "I cannot.")
-        assert [denial.tool_name for denial in result.permission_denials] == ["Bash"]
-        assert "there is no tool Bash" in (await on.results())[0]
-        assert len(await on.client.tree(on.job.id)) == 1
-    assert not marker.exists()
-    offered = [{tool["name"] for tool in json.loads(json.dumps(body["tools"]))} for body in system.bodies()]
-    assert len(offered) == 3 and all(tools == FOUR for tools in offered)
+    denials = json.loads(said.out)["permission_denials"]
+    assert [denial["tool_name"] for denial in denials] == ["Bash"]
+    assert not (work / "marker").exists()
+    check_requests(system)
 
 
-@pytest.mark.cluster
-async def test_an_agent_reads_a_message_while_it_runs_and_after_it_has_ended(system: Cluster, tmp_path: Path) -> None:
-    wait = "until test -e go; do sleep 0.05; done"
-    agent = "{{task:s/1.0}}"
-    early = use("SyntheticOutput", result="too early")
+def check_requests(system: Cluster) -> None:
+    """What the model was offered and shown."""
+    assert {entry["status"] for entry in system.requests()} == {200}
+    for turn in range(1, 8):
+        (body,) = system.bodies(f"s-1-{turn}")
+        assert sorted(tool["name"] for tool in body["tools"]) == sorted(FOUR)  # type: ignore[union-attr, index, call-overload]  # foreign JSON
+    (reopened,) = system.bodies("s_3.0-2-1")
+    messages = json.dumps(reopened["messages"])
+    places = [messages.find(each) for each in ("The first prompt.", "Glob", "The first report.", "The second request.")]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+async def test_a_message_to_a_running_agent_is_read_in_its_next_turn(shared: Cluster, tmp_path: Path) -> None:
     lines = (
-        reply("s", 1, dispatch("a", prompt="Wait.")),
-        reply("s", 2, use("SendMessage", to=agent, message="hurry"), early),
-        reply("s", 3, say("Waiting."), expect=["delivered", "still open"]),
-        reply("s/1.0", 1, use("Bash", command=wait)),
-        reply("s/1.0", 2, say("I hurried."), expect=["hurry"]),
-        reply("s", 4, use("SendMessage", to=agent, message="again"), expect=["I hurried"]),
-        reply("s/1.0", 1, say("Back again."), run=2, expect=["again"]),
-        reply("s", 5, say("Done."), expect=["reopened"]),
-        reply("s", 6, say("Done."), expect=["Back again"]),
+        line("s", 1, agent("Begin.")),
+        line("s", 2, text("Waiting.")),
+        line("s", 3, call("SendMessage", to="{{task:s/1.0}}", message="And one thing more."), expect=["Tell it."]),
+        line("s", 4, text("Waiting.")),
+        line("s", 5, answer("Done."), expect=["<status>completed"]),
+        line("s/1.0", 1, call("Bash", command=HELD)),
+        line("s/1.0", 2, text("Both done."), expect=["And one thing more."]),
     )
-    async with play(system, tmp_path, *lines, allow=(f"Bash({wait})",)) as on:
-        await until(lambda: on.said("Waiting."), what="the session waiting")
+    async with job(shared, tmp_path, *lines, allow=HELD) as watched:
+        await until((tmp_path / "begun").exists, seconds=40)
+        await watched.client.send(watched.job.id, "Tell it.")
+        await watched.says("delivered")
         (tmp_path / "go").touch()
-        assert (await on.result()).result == "Done."
-        task = await on.task(Kind.AGENT)
-        assert task is not None and (task.run, task.state) == (2, State.COMPLETED)
-        texts = [str(line.content) for line in await on.client.transcript(task.task_id)]
-        assert sum("hurry" in text for text in texts) == 1
-    second = [body for body in system.bodies() if "again" in str(body["messages"]) and "Wait." in str(body["messages"])]
-    assert second and "hurry" in str(second[-1]["messages"]), "the new run has the whole old transcript"
+        assert (await watched.end()).result == "Done."
+        assert (await watched.task(Kind.AGENT)).run == 1
+        assert len(await watched.notified()) == 1
 
 
-@pytest.mark.cluster
-async def test_a_command_reads_messages_until_it_has_ended(system: Cluster, tmp_path: Path) -> None:
-    command = "read word; echo got $word; until test -e go; do sleep 0.05; done"
-    shell = "{{task:s/1.0}}"
+async def test_a_message_to_a_command_is_its_input_until_it_ends(shared: Cluster, tmp_path: Path) -> None:
+    command = "echo ready; read x; echo got $x"
     lines = (
-        reply("s", 1, dispatch("sh", command=command)),
-        reply("s", 2, use("SendMessage", to=shell, message="plum")),
-        reply("s", 3, say("Waiting."), expect=["delivered"]),
-        reply("s", 4, use("SendMessage", to=shell, message="pear"), expect=["got plum"]),
-        reply("s", 5, say("Done."), expect=["not sent: the command has ended"]),
+        line("s", 1, shell(command)),
+        line("s", 2, text("Waiting.")),
+        line("s", 3, call("SendMessage", to="{{task:s/1.0}}", message="pears"), expect=["Tell it."]),
+        line("s", 4, text("Waiting.")),
+        line("s", 5, call("SendMessage", to="{{task:s/1.0}}", message="plums"), expect=["got pears"]),
+        line("s", 6, answer("Done.")),
     )
-    async with play(system, tmp_path, *lines, allow=(f"Bash({command})",)) as on:
-        await until(lambda: on.said("Waiting."), what="the session waiting")
+    async with job(shared, tmp_path, *lines, allow=command) as watched:
+        task = (await watched.task(Kind.SHELL)).task_id
 
-        async def typed() -> bool:
-            task = await on.task(Kind.SHELL)
-            return task is not None and "got plum" in await on.client.output(task.task_id)
+        async def ready() -> bool:
+            return "ready" in await watched.client.output(task)
 
-        await until(typed, what="the command's answer")
-        (tmp_path / "go").touch()
-        assert (await on.result()).result == "Done."
+        await until(ready, seconds=40)
+        await watched.client.send(watched.job.id, "Tell it.")
+        assert (await watched.end()).result == "Done."
+        assert "got pears" in await watched.client.output(task)
+        late = (await watched.results())[2]
+        assert late.is_error
+        assert "not sent" in late.text
 
 
-@pytest.mark.cluster
-async def test_task_stop_ends_the_agent_and_its_command(system: Cluster, tmp_path: Path) -> None:
-    command = "echo $$ > pid; exec sleep 300"
+async def test_a_stopped_agent_and_its_command_are_gone(shared: Cluster, tmp_path: Path) -> None:
+    command = "touch begun; sleep 300"
     lines = (
-        reply("s", 1, dispatch("a", prompt="Sleep.")),
-        reply("s", 2, say("Waiting.")),
-        reply("s/1.0", 1, use("Bash", command=command)),
-        reply("s", 3, use("TaskStop", task_id="{{task:s/1.0}}", reason="enough"), expect=["stop it"]),
-        reply("s", 4, say("Stopped."), expect=["stopped"]),
+        line("s", 1, agent("Begin.")),
+        line("s", 2, text("Waiting.")),
+        line("s", 3, call("TaskStop", task_id="{{task:s/1.0}}", reason="no longer wanted"), expect=["Stop it."]),
+        line("s", 4, answer("Done."), expect=["stopped", "<status>killed"]),
+        line("s/1.0", 1, call("Bash", command=command)),
     )
-    async with play(system, tmp_path, *lines, allow=(f"Bash({command})",)) as on:
-        await until((tmp_path / "pid").exists, what="the command's start")
-        await on.job.send("stop it")
-        result = await on.result()
-        assert result.state is State.COMPLETED
-        agent = await on.task(Kind.AGENT)
-        assert agent is not None and agent.state is State.STOPPED
-        lines_text = str(await on.client.transcript(on.job.id))
-        assert lines_text.count("<status>killed</status>") == 1
-    pid = int((tmp_path / "pid").read_text())
-    await until(lambda: not Path(f"/proc/{pid}").exists(), what="the command's death")
+    async with job(shared, tmp_path, *lines, allow=command) as watched:
+        await until((tmp_path / "begun").exists, seconds=40)
+        assert processes_in(tmp_path)
+        await watched.client.send(watched.job.id, "Stop it.")
+        assert (await watched.end()).result == "Done."
+        stopped = await watched.task(Kind.AGENT)
+        assert (await watched.results())[1].text == f"{stopped.task_id}: stopped"
+        assert [note.status for note in await watched.notified()] == ["killed"]
+        assert processes_in(tmp_path) == []
+
+
+async def test_an_answer_with_an_open_task_is_refused_by_its_name(shared: Cluster, tmp_path: Path) -> None:
+    lines = (
+        line("s", 1, shell("sleep 300")),
+        line("s", 2, answer("Too early.")),
+        line("s", 3, call("TaskStop", task_id="{{task:s/1.0}}")),
+        line("s", 4, answer("Done.")),
+    )
+    async with job(shared, tmp_path, *lines, allow="sleep 300") as watched:
+        assert (await watched.end()).result == "Done."
+        task = await watched.task(Kind.SHELL)
+        refused = (await watched.results())[1]
+        assert refused.is_error
+        assert task.task_id in refused.text
+        assert (task.state, len(await watched.notified())) == (State.STOPPED, 1)

@@ -13,6 +13,10 @@ Status = Literal["pending", "in_progress", "completed"]
 MAX_TODOS = 200
 
 
+NUDGE_TURNS = 3
+"""Turns in a row without TodoWrite while todos are open, before the model is reminded (SPEC 5)."""
+
+
 class Todo(Value):
     """One thing to do."""
 
@@ -47,6 +51,15 @@ class TodoWrite(Described[TodoWriteInput]):
     def read_only(self, i: TodoWriteInput) -> bool:
         """No barrier is needed."""
         return True
+
+    def nudge(self, memory: dict[str, Value], idle_turns: int) -> str | None:
+        """After NUDGE_TURNS turns without an update while entries are open."""
+        found = memory.get(TODO_WRITE)
+        todos = found.todos if isinstance(found, TodoList) else ()
+        left = [todo.content for todo in todos if todo.status != "completed"]
+        if idle_turns < NUDGE_TURNS or not left:
+            return None
+        return f"Reminder: your todo list has {len(left)} open entries, the first is: {left[0]}. Keep it up to date."
 
     def recall(self, meta: JsonObject, memory: dict[str, Value]) -> None:
         """The list."""

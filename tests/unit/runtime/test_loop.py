@@ -14,6 +14,7 @@ from celeriac.common.testing.runs import Probe, Stage
 from celeriac.common.testing.scripted import Scripted, says, tool_use
 from celeriac.common.testing.servers import in_memory
 from celeriac.common.testing.waiting import until
+from celeriac.workers.tools.todo_write import TodoWrite
 
 
 @pytest.fixture
@@ -206,3 +207,12 @@ async def test_a_follow_up_opens_a_new_run_on_the_same_transcript(stage: Stage, 
     assert model.requests[0].key.run == 2 and model.requests[0].key.turn == 1
     ended = await substrate.records.get(record.task_id)
     assert ended.run == 2 and ended.outcome is not None and ended.outcome.text == "second"
+
+
+async def test_open_todos_are_reminded_of_after_three_turns_without_them(substrate: Substrate) -> None:
+    stage = Stage(substrate, [Probe("Read", changes=False), TodoWrite()])
+    todos = [{"content": "write the tests", "status": "in_progress"}]
+    reads = [Scripted([tool_use(f"r{n}", "Read", text=str(n))]) for n in range(7)]
+    _, lines, _ = await stage.whole(Scripted([tool_use("t", "TodoWrite", todos=todos)]), *reads, says("done"))
+    reminded = [at for at, line in enumerate(lines) if "write the tests" in str(line.content) and line.role == "user"]
+    assert reminded == [8, 14]  # after the third and the sixth read: lines alternate, and the list itself is line 1
