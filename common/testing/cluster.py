@@ -111,10 +111,6 @@ class Cluster:
         whole = self.standin_log.read_bytes().rpartition(b"\n")[0]
         return [orjson.loads(line) for line in whole.splitlines()]
 
-    def bodies(self) -> list[JsonObject]:
-        """The request bodies that the stand-in has been sent, in no particular order."""
-        return [orjson.loads(file.read_bytes()) for file in sorted((self.folder / "bodies").glob("*.json"))]
-
     def bodies(self, call: str) -> list[JsonObject]:
         """The request bodies of a call (`PATH-RUN-TURN`, with `_` for each `/`) that the stand-in took, in order."""
         files = sorted((self.folder / "bodies").glob(f"*-{call}-*.json"))

@@ -2,13 +2,16 @@
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 from typing import Self
 
 from fakeredis import FakeAsyncRedis, FakeServer
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from celeriac.common.substrate.embedded import command, find_binary, free_port
 from celeriac.common.substrate.leases import Terms
@@ -16,6 +19,7 @@ from celeriac.common.substrate.scripts import ScriptLibrary
 from celeriac.common.substrate.store import Substrate
 
 START_SECONDS = 20.0
+PORT_TRIES = 5
 END_SECONDS = 10.0
 _LOOK_SECONDS = 0.02
 
@@ -27,6 +31,7 @@ class PrivateServer:
         """Nothing runs before `start`."""
         self.folder = folder
         self.port = free_port()
+        self._kept = False
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -41,15 +46,28 @@ class PrivateServer:
         return self._process.pid
 
     def start(self) -> None:
-        """Start it (again, on what its append-only file holds) and wait until it answers."""
+        """Start it (again, on what its append-only file holds) and wait until it answers.
+
+        A port that somebody else took meanwhile is given up for another one, but never after the first start."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        for _ in range(PORT_TRIES):
+            if self._started():
+                self._kept = True
+                return
+            if self._kept:
+                break
+            self.port = free_port()
+        raise AssertionError("the test server did not start")
+
+    def _started(self) -> bool:
         where = ("--port", str(self.port))
         self._process = subprocess.Popen(command(find_binary(), self.folder, where), stdout=subprocess.DEVNULL)
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
             if time.monotonic() > deadline or self._process.poll() is not None:
-                raise AssertionError("the test server did not start")
+                return False
             time.sleep(_LOOK_SECONDS)
+        return True
 
     def signal(self, number: int) -> None:
         """Send a signal, e.g. SIGSTOP and SIGCONT."""
@@ -62,11 +80,11 @@ class PrivateServer:
             self._process.wait(END_SECONDS)
 
     def _answers(self) -> bool:
+        """Whether it is ours that answers: another test's server may have the port."""
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as probe:
-                probe.sendall(b"PING\r\n")
-                return probe.recv(16).startswith(b"+PONG")
-        except OSError:
+            with Redis.from_url(self.url, socket_timeout=1, protocol=2, retry=Retry(NoBackoff(), 0)) as probe:
+                return int(probe.info("server")["process_id"]) == self.pid
+        except (RedisError, OSError):
             return False
 
     def __enter__(self) -> Self:

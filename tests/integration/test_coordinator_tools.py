@@ -14,9 +14,9 @@ from celeriac.common.testing.cluster import Cluster
 from celeriac.common.testing.command import CommandLine
 from celeriac.common.testing.scripts import agent, answer, call, line, script, shell, text
 from celeriac.common.testing.waiting import until
-from celeriac.common.testing.watched import Watched, processes_in
 from celeriac.coordinator.client import Client
 from celeriac.coordinator.jobs import JobOptions
+from celeriac.ops.chaos.watched import Watched, processes_in
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
 
@@ -79,7 +79,7 @@ def check_requests(system: Cluster) -> None:
     assert {entry["status"] for entry in system.requests()} == {200}
     for turn in range(1, 8):
         (body,) = system.bodies(f"s-1-{turn}")
-        assert sorted(tool["name"] for tool in body["tools"]) == sorted(FOUR)  # type: ignore[union-attr, index, call-overload]  # foreign JSON
+        assert sorted(tool["name"] for tool in json.loads(json.dumps(body["tools"]))) == sorted(FOUR)
     (reopened,) = system.bodies("s_3.0-2-1")
     messages = json.dumps(reopened["messages"])
     places = [messages.find(each) for each in ("The first prompt.", "Glob", "The first report.", "The second request.")]

@@ -1,6 +1,5 @@
 """One job as a test sees it: its tasks, what its transcripts say, and the processes that it has left."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -80,11 +79,13 @@ class Watched:
 
 def processes_in(folder: Path) -> list[int]:
     """The processes whose current folder is `folder` or below it."""
-    found = []
-    for link in Path("/proc").glob("[0-9]*/cwd"):
-        try:
-            if Path(os.readlink(link)).is_relative_to(folder):
-                found.append(int(link.parent.name))
-        except OSError:  # it ended, or is not ours
-            continue
-    return found
+    links = Path("/proc").glob("[0-9]*/cwd")
+    return [int(link.parent.name) for link in links if _target(link).is_relative_to(folder)]
+
+
+def _target(link: Path) -> Path:
+    """Where a link leads; nowhere for a process that has ended or is not ours."""
+    try:
+        return link.readlink()
+    except OSError:
+        return Path()
