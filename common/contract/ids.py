@@ -78,6 +78,11 @@ def operation(task_id: TaskId, tool_use_id: str) -> str:
     return _digest("op", task_id, tool_use_id)
 
 
+def question(task_id: TaskId, tool_use_id: str) -> str:
+    """The id of what this tool call asks a person: asked again after a crash it finds what is stored (PROTOCOL 3)."""
+    return _digest("question", task_id, tool_use_id)
+
+
 def nonce() -> str:
     """A fresh random token part for one claim or one request."""
     return secrets.token_hex(8)

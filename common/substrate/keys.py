@@ -16,7 +16,7 @@ class Keys:
     prefix: str = ""
 
     def session(self, task_id: TaskId, what: str) -> str:
-        """A key that the whole session of `task_id` shares: open, all, ent, fate, ops, ev, replay, …"""
+        """A key that the whole session of `task_id` shares: open, all, ent, fate, ops, ev, ask, replay, …"""
         return f"{self.prefix}c:{{{session_key(task_id)}}}:{what}"
 
     def task(self, task_id: TaskId, what: str) -> str:
@@ -30,7 +30,7 @@ class Keys:
     def script(self, task_id: TaskId, ancestors: Sequence[TaskId], sender: TaskId | None = None) -> tuple[str, ...]:
         """The keys of every record script, in the order of lua/lib/base.lua."""
         own = [self.task(task_id, what) for what in ("t", "x", "in", "out", "act", "tools", "runs")]
-        shared = [self.session(task_id, what) for what in ("open", "all", "ent", "fate", "ops", "ev")]
+        shared = [self.session(task_id, what) for what in ("open", "all", "ent", "fate", "ops", "ev", "ask")]
         return (
             *own,
             *shared,

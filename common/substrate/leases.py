@@ -16,8 +16,18 @@ from celeriac.common.contract.task import Outcome, Usage
 from celeriac.common.substrate.connection import Answer, Connection
 from celeriac.common.substrate.hints import Hints, wake_of
 from celeriac.common.substrate.ownership import Ownership
+from celeriac.common.substrate.reading import stored_answer
 from celeriac.common.substrate.records import Records
-from celeriac.common.substrate.types import Ack, ClaimRefusal, Finish, FinishStatus, Grant, ParkStatus
+from celeriac.common.substrate.types import (
+    Ack,
+    AskResult,
+    AskStatus,
+    ClaimRefusal,
+    Finish,
+    FinishStatus,
+    Grant,
+    ParkStatus,
+)
 from celeriac.common.testing.points import point
 
 _NONCE = re.compile(r"[0-9A-Za-z_-]{1,64}")
@@ -128,10 +138,22 @@ class Lease(Ownership):
         await _tell(self._sides, self.task_id, answer)
         return Finish(status, wake=wake_of(answer.part("parent")))
 
+    async def ask(self, qid: str, body: JsonObject, deadline_ms: int) -> AskResult:
+        """Ask whoever follows the session (`qid`: ids.question), until a server time in epoch milliseconds.
+
+        The same question again, also of a later owner, changes nothing but that a deadline that is over is its answer,
+        and gets what is stored. With STOP it was not asked. Raises LeaseLost."""
+        answer = await self._write("ask", {"qid": qid, "deadline": deadline_ms}, [orjson.dumps(body)])
+        status = AskStatus(answer.status)
+        if status is AskStatus.STOP:
+            return AskResult(status)
+        return AskResult(status, stored_answer(answer.extra), answer.count("deadline") or deadline_ms)
+
     async def park(self, until: int | str, why: str, *, at_ms: int | None = None) -> ParkStatus:
         """Give the task back until a server time (epoch milliseconds), for `inbox`, or for `answer:QID`.
 
-        `inbox` may have a time `at_ms` too; an answer must. STOP and INBOX refuse it: the task is still owned.
+        `inbox` may have a time `at_ms` too; an answer must, its deadline. STOP, INBOX and ANSWERED refuse it: the task
+        is still owned.
         Raises LeaseLost."""
         if isinstance(until, int):
             return await self._park({"park": "time", "park_at": until, "why": why})

@@ -25,7 +25,7 @@ from celeriac.common.contract.task import (
     Usage,
     Workspace,
 )
-from celeriac.common.substrate.types import NewTask
+from celeriac.common.substrate.types import TIMEOUT, NewTask, StoredAnswer
 
 _SPEC: TypeAdapter[Spec] = TypeAdapter(Spec)
 WAKING = ("n:", "m:")
@@ -87,6 +87,13 @@ def stop_of_answer(part: JsonObject | None) -> Stop | None:
         reason=str(part["reason"]),
         at_ms=int(cast("int", part["at"])),
     )
+
+
+def stored_answer(written: str) -> StoredAnswer | None:
+    """A question's answer as it is stored; None while there is none."""
+    if not written:
+        return None
+    return TIMEOUT if written == TIMEOUT else cast("JsonObject", orjson.loads(written))
 
 
 def own_stop(fields: Mapping[str, str], run: int) -> Stop | None:

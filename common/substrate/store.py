@@ -9,6 +9,7 @@ from celeriac.common.substrate.hints import Hints
 from celeriac.common.substrate.inbox import Inboxes
 from celeriac.common.substrate.keys import Keys
 from celeriac.common.substrate.leases import Lease, Leases, Sides, Terms
+from celeriac.common.substrate.questions import Questions
 from celeriac.common.substrate.records import Records
 from celeriac.common.substrate.replays import Replays
 from celeriac.common.substrate.scripts import ScriptLibrary, packaged
@@ -35,6 +36,7 @@ class Substrate:
         self.sessions = Sessions(connection)
         self.records = Records(connection, self.sessions, self.hints)
         self.inboxes = Inboxes(connection, self.sessions, self.hints)
+        self.questions = Questions(connection, self.records, self.hints)
         self.transcripts = Transcripts(connection)
         self.events = Events(connection, self.transcripts)
         self.replays = Replays(connection)

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Literal
 
 from celeriac.common.contract.ids import TaskId
+from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.messages import Draft
 from celeriac.common.contract.task import Limits, Mode, Spec, State, Stop, Value, Workspace
@@ -125,12 +126,75 @@ class Finish:
 
 
 class ParkStatus(StrEnum):
-    """Answer of park. LOST raises LeaseLost."""
+    """Answer of park. LOST raises LeaseLost. ANSWERED: what it would wait for has arrived; ask again to get it."""
 
     OK = "OK"
     STOP = "STOP"
     INBOX = "INBOX"
     ANSWERED = "ANSWERED"
+
+
+Timeout = Literal["timeout"]
+TIMEOUT: Timeout = "timeout"
+"""The answer that a question gets when its deadline is over."""
+StoredAnswer = JsonObject | Timeout
+"""What answers a question, written once: somebody's answer, or TIMEOUT."""
+
+
+class AskStatus(StrEnum):
+    """Answer of ask. LOST raises LeaseLost."""
+
+    OK = "OK"
+    """Asked now."""
+    STORED = "STORED"
+    """Asked before: see what is stored."""
+    STOP = "STOP"
+    """Not asked, since the run is stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskResult:
+    """Answer of ask."""
+
+    status: AskStatus
+    answer: StoredAnswer | None = None
+    """None: not answered yet, so park for it until the deadline."""
+    deadline_ms: int = 0
+    """Server time: that of the first ask; 0 for STOP."""
+
+
+class AnswerStatus(StrEnum):
+    """Answer of answer."""
+
+    OK = "OK"
+    FIRST = "FIRST"
+    """Another answer, or its deadline, was first."""
+    ENDED = "ENDED"
+    """The run that asked has ended, or is stopped."""
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Answer of answer."""
+
+    status: AnswerStatus
+    stored: StoredAnswer | None = None
+    """What answers the question now, for OK and FIRST."""
+    wake: Wake | None = None
+    """The wake-up to send, if the task was parked for this and is no session (sessions get a hint by themselves)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question that waits for its answer; times are the server's, in epoch milliseconds."""
+
+    qid: str
+    task_id: TaskId
+    run: int
+    body: JsonObject
+    deadline_ms: int
+    asked_at: int
 
 
 class SendStatus(StrEnum):

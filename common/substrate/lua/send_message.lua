@@ -25,5 +25,5 @@ if redis.call('HEXISTS', K.ent, A.entry) == 1 then
 end
 if reopened then open_run(r, p, r.run + 1) end
 deliver(K.inbox, A.entry, ARGV[2])
-local woken = unpark(r)
+local woken = unpark(r, 'inbox')
 return remember(answer(reopened and 'REOPENED' or 'QUEUED', { run = r.run, target = target(r, woken or reopened) }))

@@ -16,6 +16,7 @@ def test_every_operation_of_the_protocol_has_a_script() -> None:
     expected = {
         *("create", "mark_queued", "emit", "claim", "renew", "append", "draft", "tool_done", "finish", "park"),
         *("send_message", "request_stop", "settle_stop", "resend", "seal", "list_session", "unlist_session"),
+        *("ask", "answer"),
     }
     assert set(packaged().names()) == expected
 
@@ -55,11 +56,11 @@ def test_all_keys_of_a_session_share_its_hash_tag_and_the_prefix() -> None:
     agent = ids.child(session, Kind.AGENT, "t")
     shell = ids.child(agent, Kind.SHELL, "t")
     keys = Keys("p:").script(shell, (agent, session), session)
-    assert len(set(keys)) == 16  # the session is grandparent and sender
+    assert len(set(keys)) == 17  # the session is grandparent and sender
     tag = ids.session_key(session)
     assert all(key.startswith(f"p:c:{{{tag}}}:") for key in keys)
     assert keys[0] == f"p:c:{{{tag}}}:t:{shell}"
-    assert keys[13] == f"p:c:{{{tag}}}:t:{agent}"
+    assert keys[14] == f"p:c:{{{tag}}}:t:{agent}"
     lone = Keys().script(session, ())
     assert [key for key in lone if key.endswith(":-")] == [
         f"c:{{{tag}}}:t:-",

@@ -2,7 +2,7 @@
 local K = {
   task = KEYS[1], transcript = KEYS[2], inbox = KEYS[3], out = KEYS[4], act = KEYS[5], tools = KEYS[6],
   runs = KEYS[7], open = KEYS[8], all = KEYS[9], ent = KEYS[10], fate = KEYS[11], ops = KEYS[12], ev = KEYS[13],
-  parent = KEYS[14], parent_inbox = KEYS[15], grandparent = KEYS[16], sender = KEYS[17],
+  ask = KEYS[14], parent = KEYS[15], parent_inbox = KEYS[16], grandparent = KEYS[17], sender = KEYS[18],
 }
 -- Small arguments come decoded; large JSON follows in ARGV[2..] and is never read here.
 local A = cjson.decode(ARGV[1])

@@ -36,7 +36,7 @@ local function notify_parent(r, undeliverable)
   put(p, { open_children = p.open_children - 1 })
   deliver(K.parent_inbox, 'n:' .. r.id .. ':' .. int(r.run),
     '{"task":"' .. r.id .. '","run":' .. int(r.run) .. ',"undeliverable":' .. undeliverable .. '}')
-  return target(p, unpark(p))
+  return target(p, unpark(p, 'inbox'))
 end
 
 -- Returns the parent's target for hints, or nil for a session.
