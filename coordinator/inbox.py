@@ -40,6 +40,9 @@ class HintReader:
             except ServerUnreachable as error:
                 log.warning("hints: %s", error)
                 await asyncio.sleep(RETRY_SECONDS)
+            except Exception:  # a border: one bad record must not end the process and every session in it
+                log.exception("hints")
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _act(self, task_id: TaskId) -> None:
         holdings = self._sessions.holdings

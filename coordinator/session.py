@@ -1,5 +1,6 @@
 """One session: a claimed job, run by the loop with the coordinator's four tools."""
 
+import asyncio
 import logging
 from dataclasses import dataclass
 
@@ -28,8 +29,9 @@ class Session:
         """Run until the session ends, parks or is lost."""
         records = self.runner.substrate.records
         record = await records.get(lease.task_id)
-        await self.wakeups.session_started(record, self.runner.process)
-        await self.runner.run(lease, record, lambda current: self._assignment(lease, current))
+        async with asyncio.TaskGroup() as beside:  # the lease is kept alive meanwhile, whatever the broker does
+            beside.create_task(self.wakeups.session_started(record, self.runner.process))
+            await self.runner.run(lease, record, lambda current: self._assignment(lease, current))
         ended = await records.get(lease.task_id)
         if ended.outcome is not None and ended.run == lease.run:
             await self.wakeups.session_ended(ended, self.runner.process, ended.outcome)

@@ -33,8 +33,16 @@ class Sessions:
         if session_id in runner.holdings or session_id in self._claiming or runner.holdings.closing:
             return False
         self._claiming.add(session_id)
+        # A task of its own: a claim that is cut off here may have been granted there, and then nobody would run it.
+        return await asyncio.shield(self._group.create_task(self._claim(session_id), name=f"claim of {session_id}"))
+
+    async def _claim(self, session_id: TaskId) -> bool:
+        runner = self._session.runner
         try:
             lease = await runner.substrate.claim(session_id, None, process=runner.process)
+        except Exception:  # a border: the group ends with its first failure, and with it every session
+            log.exception("%s not claimed", session_id)
+            return False
         finally:
             self._claiming.discard(session_id)
         if isinstance(lease, ClaimRefusal):

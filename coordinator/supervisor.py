@@ -2,9 +2,10 @@
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 from celeriac.common.contract import ids
-from celeriac.common.contract.errors import CeleriacError
+from celeriac.common.contract.errors import ServerUnreachable
 from celeriac.common.contract.ids import TaskId
 from celeriac.coordinator.dispatch import Dispatcher
 from celeriac.coordinator.sessions import Sessions
@@ -37,24 +38,31 @@ class Supervisor:
                     self._away = False
                 await self.scan(unlist=scans % UNLIST_AFTER_SCANS == 0)
                 scans += 1
-            except CeleriacError as error:
+            except ServerUnreachable as error:
                 log.warning("scan: %s", error)
                 self._away = True
+            except Exception:  # a border: a scan that fails must not end the process and every session in it
+                log.exception("scan")
             await asyncio.sleep(self._scan_seconds)
 
     async def scan(self, *, unlist: bool = False) -> None:
-        """Look once at every listed session."""
+        """Look once at every listed session. Raises ServerUnreachable; any other failure is that of one session or
+        task, and the others are looked at all the same."""
         substrate = self._dispatcher.substrate
         for session, version in (await substrate.sessions.listed()).items():
             open_tasks = await substrate.records.open_tasks(session)
-            for ref in await substrate.records.overdue(session):
-                reason = "the time limit is over"
-                op = f"deadline:{ref.task_id}:{ref.run}"
-                await substrate.records.request_stop(ref.task_id, kind="limit", reason=reason, op=op, run=ref.run)
+            await _apart(self._stop_overdue(session), session)
             for task_id in open_tasks:
-                await self._look(task_id)
+                await _apart(self._look(task_id), task_id)
             if unlist and not open_tasks:
                 await substrate.sessions.seal_and_unlist(session, version)
+
+    async def _stop_overdue(self, session: TaskId) -> None:
+        records = self._dispatcher.substrate.records
+        for ref in await records.overdue(session):
+            reason = "the time limit is over"
+            op = f"deadline:{ref.task_id}:{ref.run}"
+            await records.request_stop(ref.task_id, kind="limit", reason=reason, op=op, run=ref.run)
 
     async def _look(self, task_id: TaskId) -> None:
         """Settle a stop that nobody else will, or wake the task if its time has come."""
@@ -67,3 +75,13 @@ class Supervisor:
         if ids.session_of(task_id) == task_id:
             await self._sessions.claim(task_id)
         await self._dispatcher.wake(task_id, run=due.run, attempt=due.attempt)
+
+
+async def _apart(step: Awaitable[None], task_id: TaskId) -> None:
+    """A border around one task: what is wrong with it stays with it."""
+    try:
+        await step
+    except ServerUnreachable:
+        raise
+    except Exception:
+        log.exception("%s: the supervisor cannot deal with it", task_id)

@@ -169,6 +169,8 @@ class SendMessage(Described[SendMessageInput]):
     async def run(self, i: SendMessageInput, ctx: ToolContext) -> ToolResult:
         """Say which run gets it."""
         session = self._session
+        if not i.message.strip():
+            return ToolResult.error("message: it says nothing")
         try:
             to = session.own(i.to)
         except Refused as error:
@@ -230,7 +232,7 @@ class TaskStop(Described[TaskStopInput]):
                     await asyncio.sleep(STOP_LOOK_SECONDS)
         except TimeoutError:
             return f"{task_id}: not confirmed"
-        return f"{task_id}: {'already finished' if state is State.COMPLETED else 'stopped'}"
+        return f"{task_id}: {'stopped' if state is State.STOPPED else 'already finished'}"
 
 
 def session_toolbox(session: Session) -> Toolbox:

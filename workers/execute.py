@@ -3,8 +3,9 @@
 import logging
 from dataclasses import dataclass
 
+from celeriac.common.contract import ids
 from celeriac.common.contract.envelope import Envelope
-from celeriac.common.contract.kinds import Kind
+from celeriac.common.contract.kinds import SERVED, Kind
 from celeriac.common.contract.notification import of_outcome
 from celeriac.common.logs import redact
 from celeriac.common.runtime.runner import Runner
@@ -32,22 +33,28 @@ async def execute(worker: Worker, envelope: Envelope) -> str:
     A message is a wake-up: a duplicate, a late one, or one for an ended run finds its claim refused and is dropped.
     """
     runner = worker.runner
+    if ids.kind_of(envelope.task_id) not in SERVED:
+        return "NOT SERVED"
     if runner.holdings.closing:
         return "CLOSING"
+    if runner.holdings.poke(envelope.task_id):  # also while a run that lost its lease still unwinds here
+        return ClaimRefusal.BUSY.value
     lease = await runner.substrate.claim(envelope.task_id, envelope.run, process=runner.process)
     if isinstance(lease, ClaimRefusal):
         log.info("%s run %d dropped: %s", envelope.task_id, envelope.run, lease)
         return lease.value
-    record = await runner.substrate.records.get(envelope.task_id)
-    async with supervised(worker.commands, lease):
-        match record.kind:
-            case Kind.AGENT:
-                await run_agent(runner, worker.commands, lease, record)
-            case Kind.SHELL:
-                await run_shell(runner, worker.commands, lease, record)
-            case _:
-                raise AssertionError(f"no worker serves {record.kind}; the coordinator never dispatches it")
+    with runner.holdings.hold(lease):  # until no command of this run is left, so that none of the next is mistaken
+        async with supervised(worker.commands, lease):
+            await _run(worker, lease)
     return await _summary(runner, lease)
+
+
+async def _run(worker: Worker, lease: Lease) -> None:
+    record = await worker.runner.substrate.records.get(lease.task_id)
+    if record.kind is Kind.SHELL:
+        await run_shell(worker.runner, worker.commands, lease, record)
+    else:
+        await run_agent(worker.runner, worker.commands, lease, record)
 
 
 async def _summary(runner: Runner, lease: Lease) -> str:

@@ -22,3 +22,6 @@ async def read_hints(substrate: Substrate, holdings: Holdings, process: str) -> 
         except ServerUnreachable as error:
             log.warning("hints: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
+        except Exception:  # a border: without this reader every stop would be heard late
+            log.exception("hints")
+            await asyncio.sleep(RETRY_SECONDS)

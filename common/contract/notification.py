@@ -115,7 +115,7 @@ def of_outcome(task_id: TaskId, title: str, outcome: Outcome) -> Notification:
         task_id=task_id,
         status=status,
         summary=_summary(title, status, outcome.reason),
-        result=None if result is None else bounded(result, f"celeriac result {task_id}"),
+        result=None if result is None else bounded(clean(result), f"celeriac result {task_id}"),
         usage=NotificationUsage(
             total_tokens=outcome.usage.total_tokens,
             tool_uses=outcome.usage.tool_uses,

@@ -1,9 +1,12 @@
 """The abort tree: a stop sinks to every descendant, never upward, never sideways (SPEC 9)."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from enum import StrEnum
 from weakref import WeakSet
+
+log = logging.getLogger(__name__)
 
 
 class AbortReason(StrEnum):
@@ -43,7 +46,10 @@ class AbortNode:
         self.reason = reason
         self._event.set()
         for callback in tuple(self._callbacks):
-            callback(reason)
+            try:
+                callback(reason)
+            except Exception:  # a border: one failure must not keep the abort from whatever else is below
+                log.exception("a callback of an abort failed")
         for node in tuple(self._children):
             node.abort(reason)
 

@@ -26,11 +26,17 @@ class CleanupRegistry:
         self._entries.pop(key, None)
 
     async def run(self) -> None:
-        """Run all, newest first, each bounded by CLEANUP_GRACE_SECONDS; failures are logged."""
+        """Run all, newest first, each bounded by CLEANUP_GRACE_SECONDS; failures are logged. A cancellation that
+        arrives meanwhile takes effect when all have run."""
+        cancelled: asyncio.CancelledError | None = None
         while self._entries:
             key, clean_up = self._entries.popitem()
             try:
                 async with asyncio.timeout(CLEANUP_GRACE_SECONDS):
                     await clean_up()
+            except asyncio.CancelledError as error:
+                cancelled = error
             except Exception:
                 log.exception("clean-up %s failed", key)
+        if cancelled is not None:
+            raise cancelled

@@ -4,14 +4,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-import orjson
-
 from celeriac.common.contract.errors import CeleriacError
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.messages import Role
 from celeriac.common.contract.task import Usage
 from celeriac.common.lifetime.cancel import AbortNode
+from celeriac.common.llm.wire import dumps
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class ApiMessage:
     @classmethod
     def of(cls, role: Role, content: tuple[JsonObject, ...]) -> "ApiMessage":
         """Build with its bytes."""
-        return cls(role, content, orjson.dumps({"role": role, "content": list(content)}))
+        return cls(role, content, dumps({"role": role, "content": list(content)}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ from celeriac.common.queue.routing import queue_for
 TITLE_WIDTH = 120
 """Characters of a title in the broker and in Flower: enough to know it by, too little to hold a prompt."""
 
+EVENTS_SECONDS = 2.0
+"""How long a session may be held up by what Flower is told of it: much less than a lease."""
+
 log = logging.getLogger(__name__)
 
 
@@ -37,6 +40,8 @@ class WakeUps:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._send, record, envelope)
         except OperationalError as error:
             log.warning("wake-up of %s not sent, it will be sent again: %s", record.task_id, error)
+        except Exception:  # a border: whatever the broker answers, the record is written already
+            log.exception("wake-up of %s not sent, it will be sent again", record.task_id)
 
     def _send(self, record: Record, envelope: Envelope) -> None:
         label = record.workspace.label if record.workspace is not None and record.labels else None
@@ -73,9 +78,12 @@ class WakeUps:
                     )
 
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, send)
-        except OperationalError as error:
+            async with asyncio.timeout(EVENTS_SECONDS):
+                await asyncio.get_running_loop().run_in_executor(self._thread, send)
+        except (OperationalError, TimeoutError) as error:
             log.warning("events of %s not sent: %s", record.task_id, error)
+        except Exception:  # a border: what people look at must not harm what they look at
+            log.exception("events of %s not sent", record.task_id)
 
     def close(self) -> None:
         """Let the sending thread end."""

@@ -37,22 +37,22 @@ async def ask(deps: RunDeps, turn: Turn, executor: Executor) -> AsyncGenerator[E
     then its complete blocks are the answer (SPEC 5, write-ahead of effects).
     """
     for attempt in range(1, deps.settings.stream_retries + 2):
+        if deps.cancel.aborted:
+            return
         executor.begin(turn.number, turn.state.tool_use_context.memory)
         try:
             async with aclosing(_once(deps, turn, executor, attempt)) as events:
                 async for event in events:
                     yield event
-        except BrokenStream as broken:
+        except ModelFailure as failure:
             if executor.has_effect or deps.cancel.aborted:
+                turn.failure = None  # also that of an earlier attempt: what is there is the answer
                 return
             await executor.discard()
-            turn.failure = broken
-            yield _retry_event(deps, attempt, broken)
-        except ModelFailure as failure:
             turn.failure = failure
-            if not executor.has_effect:
-                await executor.discard()
-            if not await _shrunk(deps, turn):
+            if isinstance(failure, BrokenStream):
+                yield _retry_event(deps, attempt, failure)
+            elif not await _shrunk(deps, turn):
                 return
         else:
             turn.failure = None

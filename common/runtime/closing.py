@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from celeriac.common.contract.errors import LeaseLost
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
-from celeriac.common.contract.messages import NewLine, Origin, text_block, tool_result_block
+from celeriac.common.contract.messages import Draft, NewLine, Origin, text_block, tool_result_block
 from celeriac.common.contract.task import Outcome, State, Subtype
 from celeriac.common.lifetime.cancel import AbortReason
 from celeriac.common.runtime.deps import RunDeps
@@ -16,7 +16,8 @@ from celeriac.common.runtime.synthetic_output import OutputKind, SyntheticOutput
 from celeriac.common.runtime.turn import Again, Ended, Parked, Turn, Verdict, event_of, inbox_blocks, inbox_origin
 from celeriac.common.substrate.types import Entry, EntryKind, Finish, FinishStatus, ParkStatus
 from celeriac.common.tools.base import Call
-from celeriac.common.tools.invoke import explain
+from celeriac.common.tools.bounds import bounded
+from celeriac.common.tools.invoke import MAX_REASON, explain
 
 ASKED_TEXT = "asked; the reply will come as a user message"
 NOT_DELIVERED_TEXT = "not delivered, new messages follow"
@@ -70,19 +71,32 @@ class Closing:
         if not self._executor.has_effect and turn.resumed is None and turn.stop_reason is None:
             deps.tally.last_text = turn.text.strip() or deps.tally.last_text
             turn.blocks = ()  # an answer that neither ended nor had an effect is asked again by whoever goes on
-        if reason is AbortReason.SHUTDOWN:
-            await self._commit(turn)
-            await deps.writer.release()
+        if reason is AbortReason.SHUTDOWN and await self._handed_over(turn):
             return Parked("closing")
         outcome = self._outcome(State.STOPPED, Subtype.EXECUTION, reason=str(reason), partial=True)
         return await self._finish_anyway(turn, outcome)
+
+    async def _handed_over(self, turn: Turn) -> bool:
+        """Leave everything to the next owner; False when a stop came first.
+
+        Calls that were cut or had not started are not answered: the answer is left as a draft, and repair decides."""
+        deps = self._deps
+        stored = turn.resumed is not None and turn.resumed.stored
+        if not turn.blocks or not self._executor.cut:
+            await self._commit(turn)
+        elif not stored:
+            await deps.writer.append([], usage=deps.tally.usage, progress=False)
+            written = turn.resumed.run if turn.resumed is not None else deps.identity.run
+            await deps.writer.draft(Draft(run=written, turn=turn.number, blocks=turn.blocks), [])
+        await deps.output.flush()
+        return await deps.writer.release() is ParkStatus.OK
 
     async def wait(self, turn: Turn) -> Verdict:
         """Nothing to do until something arrives: wait with the lease held, or park while a person is asked."""
         deps = self._deps
         if deps.tally.asked and not deps.writer.unread:
-            status = await deps.writer.park("inbox", "human")
-            if status is ParkStatus.OK:
+            await deps.output.flush()
+            if await deps.writer.park("inbox", "human") is ParkStatus.OK:
                 return Parked("human")
         while not deps.writer.unread and not deps.cancel.aborted:
             await deps.writer.changed()
@@ -95,9 +109,10 @@ class Closing:
     async def _after_tools(self, turn: Turn) -> Verdict:
         deps = self._deps
         limit = deps.settings.limits.turns
-        if limit is not None and deps.tally.tool_turns >= limit:
+        if turn.resumed is None and limit is not None and deps.tally.tool_turns >= limit:
             return await self._fail(turn, Subtype.MAX_TURNS, f"the limit of {limit} tool-use turns is reached")
-        deps.tally.tool_turns += 1
+        if turn.resumed is None or not turn.resumed.stored:  # a stored one was counted when the run began here
+            deps.tally.tool_turns += 1
         return await self._commit(turn, reminders=self._reminders(turn))
 
     def _reminders(self, turn: Turn) -> tuple[JsonObject, ...]:
@@ -155,7 +170,8 @@ class Closing:
         return lines
 
     def _committed(self, turn: Turn, lines: list[NewLine], entries: tuple[Entry, ...] = ()) -> None:
-        if text := turn.text.strip():
+        earlier = turn.resumed is not None and turn.resumed.run != self._deps.identity.run
+        if (text := turn.text.strip()) and not earlier:
             self._deps.tally.last_text = text
         turn.events.extend(event_of(line, self._deps.identity) for line in lines)
         turn.blocks = ()
@@ -247,7 +263,7 @@ class Closing:
         return Outcome(
             state=state,
             subtype=subtype,
-            reason=reason,
+            reason=bounded(reason, MAX_REASON),
             text=text if text is not None else (tally.last_text or None),
             partial=partial,
             structured=structured,

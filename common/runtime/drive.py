@@ -8,21 +8,30 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
-from celeriac.common.contract.errors import CeleriacError, LeaseLost
+from celeriac.common.contract.errors import CeleriacError, LeaseLost, ServerUnreachable
 from celeriac.common.contract.events import SystemEvent
 from celeriac.common.contract.task import Outcome, State, Subtype
 from celeriac.common.runtime import loop
-from celeriac.common.runtime.deps import RunDeps
+from celeriac.common.runtime.deps import RunDeps, Tally
 from celeriac.common.runtime.executor import Executor
 from celeriac.common.runtime.loop import REQUEST_START, Start
 from celeriac.common.runtime.output import LiveOutput
 from celeriac.common.substrate.leases import Lease
+from celeriac.common.tools.bounds import bounded
+from celeriac.common.tools.invoke import MAX_REASON
 
 log = logging.getLogger(__name__)
 
 
-async def keep(lease: Lease, output: LiveOutput, work: Callable[[asyncio.TaskGroup], Awaitable[None]]) -> None:
-    """Run `work` while the lease is renewed and output sent; a lost lease ends it quietly, a defect fails the run."""
+async def keep(
+    lease: Lease,
+    output: LiveOutput,
+    work: Callable[[asyncio.TaskGroup], Awaitable[None]],
+    tally: Tally | None = None,
+) -> None:
+    """Run `work` while the lease is renewed and output sent; a defect fails the run, with what `tally` holds by then.
+    A lost lease ends it quietly; so does a server that is away for long: the lease runs out, and the next owner goes on
+    from what is stored."""
     try:
         async with asyncio.TaskGroup() as group:
             side = [
@@ -32,18 +41,28 @@ async def keep(lease: Lease, output: LiveOutput, work: Callable[[asyncio.TaskGro
             await work(group)
             for task in side:
                 task.cancel()
-    except* LeaseLost as lost:
+    except* (LeaseLost, ServerUnreachable) as lost:
         log.warning("%s: %s", lease.task_id, lost.exceptions[0])
     except* Exception as errors:
         log.exception("%s: the run ends with an error", lease.task_id)
-        await _fail(lease, errors.exceptions[0])
+        await _fail(lease, errors.exceptions[0], tally or Tally())
 
 
-async def _fail(lease: Lease, error: Exception) -> None:
+async def _fail(lease: Lease, error: Exception, tally: Tally) -> None:
     """Whatever went wrong becomes the run's reason, never silence."""
     known = isinstance(error, CeleriacError)
-    reason = str(error) if known else f"internal error: {type(error).__name__}: {error}"
-    outcome = Outcome(state=State.FAILED, subtype=Subtype.EXECUTION, reason=reason, partial=True)
+    text = str(error) if known else f"internal error: {type(error).__name__}: {error}"
+    reason = bounded(text, MAX_REASON)
+    outcome = Outcome(
+        state=State.FAILED,
+        subtype=Subtype.EXECUTION,
+        reason=reason,
+        text=tally.last_text or None,
+        partial=True,
+        usage=tally.usage,
+        stop_reason=tally.stop_reason,
+        denials=tuple(tally.denials),
+    )
     try:
         await lease.finish(outcome)
     except LeaseLost as lost:

@@ -10,12 +10,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from celeriac.common.contract.errors import CeleriacError, LeaseLost
+from celeriac.common.contract.errors import CeleriacError, LeaseLost, ServerUnreachable
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.messages import Draft, ToolMeta, tool_result_block
 from celeriac.common.contract.task import Value
 from celeriac.common.contract.tool_names import SYNTHETIC_OUTPUT
 from celeriac.common.lifetime.cancel import AbortReason
+from celeriac.common.llm.wire import clean
 from celeriac.common.runtime.deps import RunDeps
 from celeriac.common.tools.base import Call, ToolContext, ToolResult
 from celeriac.common.tools.invoke import Invoke
@@ -31,6 +32,10 @@ reading of what they left."""
 
 INTERRUPTED = "interrupted: the run was stopped before this call ended"
 SECOND_OUTPUT = "only the first SyntheticOutput of a message counts"
+
+
+DENIED = "denied"
+"""Stands for the tool in what is kept of a denied call: no tool has this name."""
 
 
 class RunStopped(CeleriacError):
@@ -118,6 +123,11 @@ class Executor:
         return bool(self._slots)
 
     @property
+    def cut(self) -> bool:
+        """Whether a call has no result: it was cut, had not started, or is the SyntheticOutput, which runs last."""
+        return any(slot.result is None for slot in self._slots)
+
+    @property
     def finale(self) -> Call | None:
         """The SyntheticOutput of the answer: it runs last, when all others have ended (PROTOCOL 4)."""
         return next((slot.call for slot in self._slots if slot.final), None)
@@ -136,12 +146,11 @@ class Executor:
         return frozenset(slot.call.name for slot in self._slots)
 
     def metas(self) -> tuple[ToolMeta, ...]:
-        """What the tools keep of these results."""
-        return tuple(
-            ToolMeta(tool=slot.call.name, data=slot.meta.model_dump(mode="json"))
-            for slot in self._slots
-            if slot.meta is not None
-        )
+        """What the tools keep of these results, and what of the calls was denied."""
+        kept = [_meta(slot.call.name, slot.meta) for slot in self._slots if slot.meta is not None]
+        called = {slot.call.id for slot in self._slots}
+        denied = [_meta(DENIED, denial) for denial in self._deps.tally.denials if denial.tool_use_id in called]
+        return (*kept, *denied)
 
     async def drain(self) -> None:
         """Wait until every call has ended; after an abort, for ABORT_GRACE_SECONDS at most."""
@@ -162,6 +171,9 @@ class Executor:
     async def discard(self) -> None:
         """Throw the answer away: only for one in which no state-changing call has started."""
         await self._cancel([slot.task for slot in self._slots if slot.task is not None])
+        thrown = {slot.call.id for slot in self._slots}
+        denials = self._deps.tally.denials
+        denials[:] = [denial for denial in denials if denial.tool_use_id not in thrown]
         self._slots, self.blocks = [], []
 
     @staticmethod
@@ -174,10 +186,11 @@ class Executor:
         try:
             for before in self._before(slot):
                 await before.done.wait()
-            result = await self._call(slot)
-            slot.result = tool_result_block(slot.call.id, result.text, is_error=result.is_error)
-            slot.meta = result.meta
-        except LeaseLost:
+            if (result := await self._call(slot)) is not None:
+                slot.result = tool_result_block(slot.call.id, result.text, is_error=result.is_error)
+                slot.meta = result.meta
+        except (LeaseLost, ServerUnreachable) as error:  # what a request did is not known: the next owner asks again
+            log.warning("%s %s: %s", slot.call.name, slot.call.id, error)
             self._deps.cancel.abort(AbortReason.LEASE_LOST)
         except Exception as error:  # a border: one call's defect must not take the run's task group down
             log.exception("%s %s", slot.call.name, slot.call.id)
@@ -190,17 +203,21 @@ class Executor:
         earlier = self._slots[: self._slots.index(slot)]
         return [other for other in earlier if not (slot.read_only and other.read_only) and not other.final]
 
-    async def _call(self, slot: Slot) -> ToolResult:
+    async def _call(self, slot: Slot) -> ToolResult | None:
+        if not slot.read_only:
+            return await self._start(slot)
+        async with self._parallel:
+            return await self._start(slot)
+
+    async def _start(self, slot: Slot) -> ToolResult | None:
+        """The call's result; None if it was not started, since the run is aborted."""
         if self._deps.cancel.aborted:
-            return ToolResult.error(INTERRUPTED)
+            return None
         if not self._deps.writer.may_act():
             raise LeaseLost(f"{self._deps.identity.task_id}: the lease ran out before {slot.call.name} started")
         self._deps.tally.tool_used()
         self._deps.output.activity(_activity(slot.call))
-        if not slot.read_only:
-            return await self._invoke(slot.call, self._context(slot))
-        async with self._parallel:
-            return await self._invoke(slot.call, self._context(slot))
+        return await self._invoke(slot.call, self._context(slot))
 
     def _context(self, slot: Slot) -> ToolContext:
         async def emit(text: str) -> None:
@@ -237,6 +254,11 @@ class Executor:
 
 ACTIVITY_WIDTH = 80
 """Characters of an activity line: one line of a narrow terminal."""
+
+
+def _meta(tool: str, kept: Value) -> ToolMeta:
+    """Cleaned: the name of a file may be no valid text, and then the line could not be written (C31)."""
+    return ToolMeta(tool=tool, data={name: clean(value) for name, value in kept.model_dump(mode="json").items()})
 
 
 def _activity(call: Call) -> str:

@@ -18,14 +18,16 @@ class Holdings:
 
     @contextmanager
     def hold(self, lease: Lease) -> Iterator[None]:
-        """Register a lease for as long as its run lasts."""
+        """Register a lease for as long as its run lasts; holding it again inside changes nothing."""
+        before = self._held.get(lease.task_id)
         self._held[lease.task_id] = lease
         if self.closing:
-            lease.node.abort(AbortReason.SHUTDOWN)
+            _close(lease)
         try:
             yield
         finally:
-            del self._held[lease.task_id]
+            if before is not lease and self._held.get(lease.task_id) is lease:
+                del self._held[lease.task_id]
 
     def __contains__(self, task_id: TaskId) -> bool:
         """Whether this process owns the task."""
@@ -47,4 +49,9 @@ class Holdings:
         """Hand over everything: each run is drained, stored and queued again for another process."""
         self.closing = True
         for lease in tuple(self._held.values()):
-            lease.node.abort(AbortReason.SHUTDOWN)
+            _close(lease)
+
+
+def _close(lease: Lease) -> None:
+    lease.node.abort(AbortReason.SHUTDOWN)
+    lease.poke()  # whoever waits for news of the lease looks up at the next renewal: have it now

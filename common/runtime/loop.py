@@ -19,7 +19,7 @@ from celeriac.common.runtime.closing import Closing
 from celeriac.common.runtime.deps import RunDeps
 from celeriac.common.runtime.executor import Executor
 from celeriac.common.runtime.state import LoopState, Step
-from celeriac.common.runtime.turn import Again, Ended, Resumed, Turn, Verdict, api_messages
+from celeriac.common.runtime.turn import Again, Ended, Resumed, Turn, Verdict, answer_blocks, api_messages
 
 REQUEST_START = "stream_request_start"
 """Subtype of the event before each model call; followers are not told of it."""
@@ -93,7 +93,7 @@ async def _answer(deps: RunDeps, turn: Turn, executor: Executor) -> AsyncGenerat
 async def _drain(deps: RunDeps, turn: Turn, executor: Executor) -> None:
     deps.observe(Step.ABORT_CHECK)
     await executor.drain()
-    turn.blocks = tuple(executor.blocks)
+    turn.blocks = answer_blocks(executor.blocks)
 
 
 def _interruption(deps: RunDeps, turn: Turn) -> Event | None:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from celeriac.common.contract.errors import LeaseLost
 from celeriac.common.contract.json import JsonObject
+from celeriac.common.contract.text import clean_text
 
 GATHER_SECONDS = 0.1
 """How long pieces are gathered: quick for an eye, ten calls a second at most for the server."""
@@ -46,12 +47,12 @@ class LiveOutput:
 
     def text(self, chunk: str) -> None:
         """Buffer a piece of output."""
-        self._chunks.append(chunk)
+        self._chunks.append(clean_text(chunk))
         self._ready.set()
 
     def activity(self, line: str) -> None:
         """Put a line into the ring."""
-        self._ring = [*self._ring, line][-ACTIVITIES_KEPT:]
+        self._ring = [*self._ring, clean_text(line)][-ACTIVITIES_KEPT:]
         self._acted = True
         self._ready.set()
 

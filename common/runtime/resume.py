@@ -11,9 +11,10 @@ from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.messages import Draft, Line, NewLine, Origin, text_block, tool_result_block
-from celeriac.common.contract.task import Value
+from celeriac.common.contract.task import Denial, Value
 from celeriac.common.contract.tool_names import AGENT_TOOL
-from celeriac.common.runtime.deps import Inbox, Writer
+from celeriac.common.runtime.deps import Inbox, Tally, Writer
+from celeriac.common.runtime.executor import DENIED
 from celeriac.common.runtime.loop import Start
 from celeriac.common.runtime.state import LoopState, ToolUseContext
 from celeriac.common.runtime.turn import Resumed, api_messages, inbox_blocks
@@ -68,6 +69,14 @@ def tool_turns(lines: Sequence[Line], run: int) -> int:
     """Tool-use turns of this run so far."""
     answers = [line for line in lines if line.role == "assistant" and line.run == run]
     return sum(1 for line in answers if any(block.get("type") == "tool_use" for block in line.content))
+
+
+def recount(tally: Tally, lines: Sequence[Line], run: int) -> None:
+    """What the transcript tells of the run so far, for an owner that goes on with it."""
+    tally.tool_turns = tool_turns(lines, run)
+    tally.last_text = last_text(lines, run)
+    metas = (meta for line in lines if line.run == run for meta in line.metas)
+    tally.denials.extend(Denial.model_validate(meta.data) for meta in metas if meta.tool == DENIED)
 
 
 def recall(lines: Sequence[Line], toolbox: Toolbox, memory: dict[str, Value]) -> None:

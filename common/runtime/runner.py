@@ -13,7 +13,7 @@ from celeriac.common.runtime.drive import consume, keep
 from celeriac.common.runtime.holdings import Holdings
 from celeriac.common.runtime.loop import Start
 from celeriac.common.runtime.output import LiveOutput
-from celeriac.common.runtime.resume import Past, first_line, last_text, recall, start_of, tool_turns
+from celeriac.common.runtime.resume import Past, first_line, recall, recount, start_of
 from celeriac.common.runtime.state import LoopState, ToolUseContext
 from celeriac.common.runtime.turn import api_messages
 from celeriac.common.settings import Settings
@@ -63,17 +63,20 @@ class Runner:
     async def run(self, lease: Lease, record: Record, assign: Callable[[Record], Assignment]) -> None:
         """Run until the task ends, parks or is lost; then its clean-ups have run."""
         output = LiveOutput(lease, record.activities)
+        tally = Tally(usage=record.usage, asked=record.asked)
 
         async def work(group: asyncio.TaskGroup) -> None:
             await lease.renew()
             assignment = assign(record)
-            deps = await self._deps(lease, record, assignment, output)
+            deps = await self._deps(lease, record, assignment, output, tally)
             await consume(deps, await self._begin(lease, record, assignment, deps), group)
 
         with self.holdings.hold(lease):
-            await keep(lease, output, work)
+            await keep(lease, output, work, tally)
 
-    async def _deps(self, lease: Lease, record: Record, assignment: Assignment, output: LiveOutput) -> RunDeps:
+    async def _deps(
+        self, lease: Lease, record: Record, assignment: Assignment, output: LiveOutput, tally: Tally
+    ) -> RunDeps:
         limits = record.limits
         turns = limits.turns if limits.turns is not None else assignment.default_turns
         return RunDeps(
@@ -96,7 +99,7 @@ class Runner:
             sections=assignment.sections,
             cancel=lease.node,
             cleanup=CleanupRegistry(),
-            tally=Tally(usage=record.usage, asked=record.asked),
+            tally=tally,
             workspace=assignment.workspace,
         )
 
@@ -106,8 +109,7 @@ class Runner:
             line = await first_line(lease, deps.inbox, run=lease.run, prompt=assignment.prompt)
             return Start(LoopState(messages=api_messages((), (line,)), tool_use_context=context))
         lines = await self.substrate.transcripts.lines(lease.task_id)
-        deps.tally.tool_turns = tool_turns(lines, lease.run)
-        deps.tally.last_text = last_text(lines, lease.run)
+        recount(deps.tally, lines, lease.run)
         recall(lines, deps.toolbox, context.memory)
         marks = await self.substrate.transcripts.marks(lease.task_id)
         past = Past(lease.task_id, lease.run, lines, lease.grant.draft, marks)

@@ -1,5 +1,6 @@
 """One turn: what it was asked, what it answered, and the lines that it becomes. No I/O."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from celeriac.common.contract.events import AssistantEvent, Event, Message, UserEvent
@@ -70,12 +71,29 @@ class Parked:
 Verdict = Again | Ended | Parked
 
 
+_THINKING = frozenset({"thinking", "redacted_thinking"})
+
+
+def answer_blocks(blocks: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
+    """An answer as it may be stored: without thinking at its end, which the API refuses in a history. An answer that
+    was nothing but thinking becomes empty."""
+    kept = list(blocks)
+    while kept and kept[-1].get("type") in _THINKING:
+        kept.pop()
+    return tuple(kept)
+
+
+EMPTY_MESSAGE_TEXT = "(an empty message)"
+"""What the model sees of a message without a visible character: the API refuses blank text, and an entry that became
+no text would never be consumed."""
+
+
 def inbox_blocks(entries: tuple[Entry, ...]) -> tuple[JsonObject, ...]:
     """What an inbox becomes in one user message: notifications in the order in which they happened, then messages,
     then reminders."""
     order = {EntryKind.NOTIFICATION: 0, EntryKind.MESSAGE: 1, EntryKind.LOST: 2, EntryKind.BACK: 2}
     ranked = sorted(entries, key=lambda entry: order[entry.kind])
-    return tuple(text_block(entry.text) for entry in ranked if entry.text.strip())
+    return tuple(text_block(entry.text if entry.text.strip() else EMPTY_MESSAGE_TEXT) for entry in ranked)
 
 
 def inbox_origin(entries: tuple[Entry, ...]) -> Origin:

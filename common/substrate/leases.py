@@ -157,7 +157,7 @@ class Lease(Ownership):
         Raises LeaseLost."""
         if isinstance(until, int):
             return await self._park({"park": "time", "park_at": until, "why": why})
-        if until != "inbox" and at_ms is None:
+        if until != "inbox" and not at_ms:
             raise ScriptRefused("only `inbox` may lack a time")
         return await self._park({"park": until, "park_at": at_ms or 0, "why": why})
 

@@ -30,7 +30,7 @@ from celeriac.common.runtime.deps import (
 from celeriac.common.runtime.drive import consume, keep
 from celeriac.common.runtime.loop import Start
 from celeriac.common.runtime.output import LiveOutput
-from celeriac.common.runtime.resume import Past, first_line, last_text, start_of, tool_turns
+from celeriac.common.runtime.resume import Past, first_line, recount, start_of
 from celeriac.common.runtime.state import LoopState, Step, ToolUseContext
 from celeriac.common.runtime.synthetic_output import SyntheticOutput
 from celeriac.common.runtime.turn import api_messages
@@ -117,13 +117,14 @@ class Stage:
         """Run until the end; the model with what it was asked."""
         model = ScriptedModel(list(answers))
         output = LiveOutput(lease)
+        self.tally = Tally(usage=record.usage, asked=record.asked)
 
         async def work(group: asyncio.TaskGroup) -> None:
             await lease.renew()
             deps = self._deps(record, lease, model, output)
             await consume(deps, await self._begin(lease, deps), group)
 
-        await keep(lease, output, work)
+        await keep(lease, output, work, self.tally)
         return model
 
     async def whole(self, *answers: Scripted) -> tuple[Record, tuple[Line, ...], ScriptedModel]:
@@ -137,7 +138,6 @@ class Stage:
         )
 
     def _deps(self, record: Record, lease: Lease, model: ScriptedModel, output: LiveOutput) -> RunDeps:
-        self.tally = Tally(asked=record.asked)
         return RunDeps(
             identity=Identity(record.task_id, record.session, None, Kind.SESSION, record.path, lease.run, "test"),
             settings=LoopSettings(model="scripted", limits=self.limits),
@@ -167,7 +167,7 @@ class Stage:
             line = await first_line(lease, deps.inbox, run=lease.run, prompt=self.prompt)
             return Start(LoopState(messages=api_messages((), (line,)), tool_use_context=context))
         lines = await self.substrate.transcripts.lines(lease.task_id)
-        self.tally.tool_turns, self.tally.last_text = tool_turns(lines, lease.run), last_text(lines, lease.run)
+        recount(self.tally, lines, lease.run)
         marks = await self.substrate.transcripts.marks(lease.task_id)
         past = Past(lease.task_id, lease.run, lines, lease.grant.draft, marks)
         return start_of(past, context, deps.toolbox.restart_of, waits=bool(lease.unread) or self.tally.asked)

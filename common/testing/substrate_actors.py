@@ -9,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+import orjson
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
@@ -22,12 +23,13 @@ from celeriac.common.substrate.keys import Keys
 from celeriac.common.substrate.leases import Lease, Terms
 from celeriac.common.substrate.scripts import ScriptLibrary
 from celeriac.common.substrate.store import Substrate
-from celeriac.common.substrate.types import SendStatus
+from celeriac.common.substrate.types import SendStatus, StoredAnswer
 from celeriac.common.testing.substrate_kit import new_task
 
 WAKE_UPS = "stress:wake-ups"
 ACCEPTED = "stress:accepted"
 EFFECTS = "stress:effects"
+TOLD = "stress:told"
 QUIET = "stress:quiet"
 LOSS = 0.15
 """Share of wake-ups lost, and share tripled."""
@@ -98,6 +100,21 @@ class Actor:
         if sent.wake is not None:
             await self.wake(task_id, sent.run)
         return sent.status.value
+
+    async def told(self, qid: str, answer: StoredAnswer) -> None:
+        """Write down what we were told to be the answer to a question."""
+        await self.redis.rpush(TOLD, orjson.dumps([qid, answer]))
+
+    async def answer(self, session: TaskId) -> None:
+        """Answer what is open in a session, some of it twice at once."""
+        for question in await self.substrate.questions.open(session):
+            ops = [ids.nonce() for _ in range(2 if chance(0.3) else 1)]
+            give = self.substrate.questions.answer
+            for done in await asyncio.gather(*(give(question.task_id, question.qid, {"by": op}, op=op) for op in ops)):
+                if done.stored is not None:
+                    await self.told(question.qid, done.stored)
+                if done.wake is not None:
+                    await self.wake(done.wake.task_id, done.wake.run)
 
 
 class Lives:
@@ -190,7 +207,7 @@ async def _look_after(actor: Actor, session: TaskId, version: int) -> None:
 
 
 async def ask(lives: Lives) -> None:
-    """Submit sessions, send to them, stop some."""
+    """Submit sessions, send to them, answer them, stop some."""
     actor = lives.actor
     known: list[TaskId] = []
     while not await actor.quiet():
@@ -199,6 +216,8 @@ async def ask(lives: Lives) -> None:
             task = new_task(session, None, SessionSpec(prompt="stress"), limits=Limits(seconds=60))
             await actor.substrate.records.create(task, parent_token=None)
             known.append(session)
+        elif known and chance(0.5):
+            await actor.answer(random.choice(known[-RECENT:]))
         elif known and chance(0.75):
             await actor.send(random.choice(known[-RECENT:]), ids.nonce(), None)
         elif known:
@@ -237,3 +256,8 @@ async def effects(redis: Redis) -> dict[str, int]:
     for tool in texts(await redis.lrange(EFFECTS, 0, -1)):
         found[tool] = found.get(tool, 0) + 1
     return found
+
+
+async def told(redis: Redis) -> list[tuple[str, StoredAnswer]]:
+    """Questions with the answers that anybody was told to be theirs."""
+    return [(pair[0], pair[1]) for pair in map(orjson.loads, texts(await redis.lrange(TOLD, 0, -1)))]

@@ -1,4 +1,5 @@
-"""The invariants of PROTOCOL 10 over all keys of a server: I1, I2, I3, I4, I7, and that records agree with themselves.
+"""The invariants of PROTOCOL 10 over all keys of a server: I1, I2, I3, I4, I7, and that records and
+questions agree with themselves.
 
 I5 (an end is reached) is the caller's to bound: `open_tasks` tells what is still open. Faults are sentences.
 """
@@ -17,9 +18,13 @@ from celeriac.common.contract.messages import Line
 from celeriac.common.contract.task import Outcome, State
 from celeriac.common.substrate.connection import mapping, text, texts
 from celeriac.common.substrate.keys import Keys
-from celeriac.common.substrate.reading import Raw
+from celeriac.common.substrate.questions import read_question
+from celeriac.common.substrate.reading import Raw, stored_answer
+from celeriac.common.substrate.types import StoredAnswer
 
 _NAMES = ("t", "x", "in", "runs")
+_ANSWER = "answer:"
+"""Before a question's id: the field of its answer, and the park for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class Session:
     all: frozenset[str]
     entries: Mapping[str, str]
     fates: Mapping[str, str]
+    questions: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -100,6 +106,7 @@ async def _read_session(client: Redis, keys: Keys, session: TaskId) -> Session:
         all=frozenset(texts(await client.smembers(keys.session(session, "all")))),
         entries=mapping(await client.hgetall(keys.session(session, "ent"))),
         fates=mapping(await client.hgetall(keys.session(session, "fate"))),
+        questions=mapping(await client.hgetall(keys.session(session, "ask"))),
     )
 
 
@@ -108,20 +115,28 @@ def open_tasks(world: World) -> list[TaskId]:
     return [task.id for task in world.tasks.values() if not task.state.terminal]
 
 
-def faults(world: World, *, accepted: Iterable[str] = (), effects: Mapping[str, int] | None = None) -> list[str]:
+def faults(
+    world: World,
+    *,
+    accepted: Iterable[str] = (),
+    effects: Mapping[str, int] | None = None,
+    told: Iterable[tuple[str, StoredAnswer]] = (),
+) -> list[str]:
     """Every violation. `accepted`: ids of messages that were answered QUEUED or REOPENED. `effects`: tool_use id →
-    how often its outside effect was seen."""
+    how often its outside effect was seen. `told`: questions with the answers that anybody was told to be theirs."""
     found: list[str] = []
     for task in world.tasks.values():
         session = world.sessions[session_of(task.id)]
         found += [f"{task.id}: {fault}" for fault in _task_faults(world, session, task)]
     found += _i4(world, accepted)
+    found += _questions(world, told)
     found += [f"I7 {tool} had its effect {times} times" for tool, times in (effects or {}).items() if times > 1]
     return found
 
 
 def _task_faults(world: World, session: Session, task: Task) -> Iterator[str]:
     yield from _record(world, session, task)
+    yield from _answer_park(session, task)
     yield from _i1(world, session, task)
     yield from _i2(task)
     yield from _i3(world, task)
@@ -146,6 +161,35 @@ def _record(world: World, session: Session, task: Task) -> Iterator[str]:
         yield f"outcomes of the runs {sorted(task.outcomes)}, but {sorted(ended)} have ended"
     if task.state.terminal and task.run in task.outcomes and task.outcomes[task.run].state is not task.state:
         yield f"is {task.state}, but its outcome is {task.outcomes[task.run].state}"
+
+
+def _answer_park(session: Session, task: Task) -> Iterator[str]:
+    """Who is parked for an answer wakes by its time or by the answer, which has not come yet."""
+    park = task.record.word("park")
+    if not park.startswith(_ANSWER):
+        return
+    if not task.record.count("park_at"):
+        yield f"is parked for {park} without a time"
+    if park in session.questions:
+        yield f"is parked for {park}, which is there"
+
+
+def _questions(world: World, told: Iterable[tuple[str, StoredAnswer]]) -> Iterator[str]:
+    """Questions are asked by runs that were, and answered once: everybody is told the same."""
+    stored = {name: written for session in world.sessions.values() for name, written in session.questions.items()}
+    for name, written in stored.items():
+        if name.startswith(_ANSWER):
+            if name.removeprefix(_ANSWER) not in stored:
+                yield f"{name} answers no question"
+            continue
+        asked = read_question(name, written)
+        asker = world.tasks.get(asked.task_id)
+        if asker is None or not 1 <= asked.run <= asker.run:
+            yield f"question {name} is of run {asked.run} of {asked.task_id}, which never was"
+    for qid, answer in told:
+        found = stored_answer(stored.get(f"{_ANSWER}{qid}", ""))
+        if found != answer:
+            yield f"the answer to {qid} was told to be {answer}, but {found} is stored"
 
 
 def _i1(world: World, session: Session, task: Task) -> Iterator[str]:

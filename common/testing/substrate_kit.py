@@ -123,6 +123,21 @@ class Kit:
         """Ids of everything in the inbox."""
         return tuple(entry.id for entry in await self.substrate.inboxes.unread(task_id))
 
+    async def later(self) -> int:
+        """A deadline that no test lives to see."""
+        return await self.substrate.records.server_time_ms() + 60_000
+
+    async def question(self, task_id: TaskId, qid: str, **times: int) -> None:
+        """Overwrite `deadline` or `asked_at` of a stored question."""
+        key = self.keys.session(task_id, "ask")
+        task, run, deadline, asked_at, body = _text(await self.redis.hget(key, qid) or "").split(" ", 4)
+        deadline, asked_at = str(times.get("deadline", deadline)), str(times.get("asked_at", asked_at))
+        await self.redis.hset(key, qid, f"{task} {run} {deadline} {asked_at} {body}")
+
+    async def deadline_passes(self, task_id: TaskId, qid: str) -> None:
+        """Have the time for an answer be over long ago."""
+        await self.question(task_id, qid, deadline=1)
+
     async def wake_long_ago(self, task_id: TaskId) -> None:
         """Make the last wake-up of this task older than any back-off."""
         await self.field(task_id, "wake_at", "1")

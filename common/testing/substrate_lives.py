@@ -11,7 +11,7 @@ from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.messages import Draft, Line, NewLine, Origin, tool_result_block
 from celeriac.common.contract.task import AgentSpec, Limits, ShellSpec
 from celeriac.common.substrate.leases import Lease
-from celeriac.common.substrate.types import FinishStatus, MarkState, ParkStatus
+from celeriac.common.substrate.types import AskStatus, FinishStatus, MarkState, ParkStatus
 from celeriac.common.testing.substrate_actors import EFFECTS, Actor, Lives, chance, main
 from celeriac.common.testing.substrate_kit import BROKEN, DONE, line, new_task
 
@@ -19,6 +19,8 @@ TURNS = 6
 """After so many turns of one life a task ends as soon as it can."""
 FAILS = 0.03
 """Share of runs that end failed."""
+PATIENCE_MS = (200, 1500)
+"""How long a question waits for its answer."""
 
 
 async def live(lives: Lives, actor: Actor, lease: Lease) -> None:
@@ -54,7 +56,7 @@ class _Life:
         await self._listen()
         if last or chance(0.12):
             return not await self._end(last=last)
-        await random.choice((self._tool, self._tool, self._child, self._send, self._stop))()
+        await random.choice((self._tool, self._tool, self._child, self._send, self._stop, self._question))()
         return True
 
     async def _listen(self) -> None:
@@ -106,6 +108,9 @@ class _Life:
         if chance(0.5) and (child := await self._some_child()) is not None:
             await self._asked("stop", child)
 
+    async def _question(self) -> None:
+        await self._asked("ask", "")
+
     async def _some_child(self) -> TaskId | None:
         tree = await self.actor.substrate.records.tree(self.lease.task_id)
         children = [record.task_id for record in tree if record.parent == self.lease.task_id]
@@ -116,11 +121,14 @@ class _Life:
         block = _use(name, to)
         ack = await self.lease.append([self._answer([block])])
         done = "stopping" if ack.stop is not None else await self._execute(block)
-        await self.lease.append([self._results([tool_result_block(str(block["id"]), done)])])
+        if done is not None:
+            await self.lease.append([self._results([tool_result_block(str(block["id"]), done)])])
 
-    async def _execute(self, block: JsonObject) -> str:
-        """Run a coordinator's tool; idempotent by the id of its call."""
+    async def _execute(self, block: JsonObject) -> str | None:
+        """Run a coordinator's tool; idempotent by the id of its call. None: it waits, and the task is given back."""
         tool, to = str(block["id"]), TaskId(str(block["input"]["to"]))  # type: ignore[index,call-overload]  # ours
+        if block["name"] == "ask":
+            return await self._wait_for_answer(ids.question(self.lease.task_id, tool))
         token = (self.lease.task_id, self.lease.token)
         op = ids.operation(self.lease.task_id, tool)
         if block["name"] == "send":
@@ -140,6 +148,20 @@ class _Life:
         await self._dispatch(child, agent=session)
         return created.value
 
+    async def _wait_for_answer(self, qid: str) -> str | None:
+        """Ask, or ask again; None when the task was parked until there is an answer."""
+        deadline = await self.actor.substrate.records.server_time_ms() + random.randint(*PATIENCE_MS)
+        while True:
+            asked = await self.lease.ask(qid, {"text": "may I?"}, deadline)
+            if asked.answer is not None:
+                await self.actor.told(qid, asked.answer)
+                return "answered"
+            if asked.status is AskStatus.STOP:
+                return "stopping"
+            parked = await self.lease.park(f"answer:{qid}", "human", at_ms=asked.deadline_ms)
+            if parked is not ParkStatus.ANSWERED:
+                return None if parked is ParkStatus.OK else "stopping"
+
     async def _dispatch(self, child: TaskId, *, agent: bool) -> None:
         """An agent gets a wake-up; a background shell is claimed at once by the same worker."""
         if not agent:
@@ -153,21 +175,24 @@ class _Life:
         lines = await self.actor.substrate.transcripts.lines(self.lease.task_id)
         draft = self.lease.grant.draft
         if draft is not None:
-            results = [await self._repaired(block, draft.run) for block in draft.blocks]
+            repaired = [await self._repaired(block, draft.run) for block in draft.blocks]
+            results = [done for done in repaired if done is not None]
             await self.lease.append([self._answer(list(draft.blocks)), self._results(results)])
             return
         last = next((found for found in reversed(lines) if found.role == "assistant"), None)
         if last is None:
             return
         waiting = _unanswered(last, lines)
-        if waiting:
-            await self.lease.append([self._results([await self._repaired(block, last.run) for block in waiting])])
+        results = [done for block in waiting if (done := await self._repaired(block, last.run)) is not None]
+        if results:
+            await self.lease.append([self._results(results)])
 
-    async def _repaired(self, block: JsonObject, run: int) -> JsonObject:
+    async def _repaired(self, block: JsonObject, run: int) -> JsonObject | None:
         tool = str(block["id"])
         if block["name"] != "tool":
             ended = run < self.lease.run or self.lease.stop is not None
-            return tool_result_block(tool, "the run ended first" if ended else await self._execute(block))
+            done = "the run ended first" if ended else await self._execute(block)
+            return None if done is None else tool_result_block(tool, done)
         marks = await self.actor.substrate.transcripts.marks(self.lease.task_id)
         kept = tool in marks and marks[tool].state is MarkState.DONE
         return tool_result_block(tool, "kept" if kept else "effect unknown", is_error=not kept)

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from celeriac.common.contract.errors import CeleriacError, LeaseLost
+from celeriac.common.contract.errors import CeleriacError, LeaseLost, ServerUnreachable
 from celeriac.common.contract.task import Denial
 from celeriac.common.policy.decide import (
     Allow,
@@ -33,7 +33,7 @@ MAX_TEXT = 100_000
 """Bytes of any result, also of one that no tool made (a refusal that repeats its input)."""
 
 MAX_REASON = 2_000
-"""Bytes of a refusal's reason, which is kept on the record."""
+"""Bytes of a reason (of a refusal, of a run's end), which is kept on the record."""
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,8 @@ Middleware = Callable[[Pending, Next], Awaitable[ToolResult]]
 
 
 class Invoke:
-    """Runs calls; a failure is data for the model. Raises LeaseLost only."""
+    """Runs calls; a failure is data for the model. Raises LeaseLost and ServerUnreachable only: then what the call did
+    is not known here, and its next owner finds out."""
 
     def __init__(
         self,
@@ -125,7 +126,7 @@ class Invoke:
         """The call's result, always with a text."""
         try:
             result = await self._chain(Pending(call, ctx))
-        except LeaseLost:
+        except (LeaseLost, ServerUnreachable):
             raise
         except Exception as error:  # a border: what is around a tool failed (a rule, a hook, the journal)
             log.exception("%s %s failed around the tool", call.name, call.id)
@@ -141,6 +142,9 @@ class Invoke:
             return tool.read_only(tool.input.model_validate(call.raw))
         except ValidationError:
             return True
+        except Exception:  # a border: what cannot be judged is run alone, and its failure told to the model
+            log.exception("%s %s cannot be judged", call.name, call.id)
+            return False
 
     async def _known_tool(self, pending: Pending, call_next: Next) -> ToolResult:
         tool = self._toolbox.find(pending.call.name)
@@ -199,7 +203,7 @@ class Invoke:
             return await call_next(pending)
         try:
             await self._journal.started(pending.call, pending.ctx)
-        except LeaseLost:
+        except (LeaseLost, ServerUnreachable):
             raise
         except CeleriacError as error:
             return ToolResult.error(str(error))
@@ -220,7 +224,7 @@ class Invoke:
         """A border: whatever a tool raises is a failed call, told to the model and logged."""
         try:
             return await pending.known.run(pending.input, pending.ctx)
-        except LeaseLost:
+        except (LeaseLost, ServerUnreachable):
             raise
         except Exception as error:
             log.exception("%s %s failed", pending.call.name, pending.call.id)

@@ -14,6 +14,7 @@ from tornado.options import options
 from celeriac.common.contract.errors import CeleriacError
 from celeriac.common.queue.celery_app import make_app
 from celeriac.common.settings import FlowerSettings, Settings
+from celeriac.ops.flower import revoking
 from celeriac.ops.flower.format import format_task
 
 ADDRESS = "127.0.0.1"
@@ -32,6 +33,7 @@ def main(settings: Settings) -> None:
     console = Flower(
         capp=make_app(settings.redis.url or "", settings.redis.prefix), options=options, **quiet(flower_settings)
     )
+    console.add_handlers(".*", [(revoking.ADDRESS, revoking.Revoke, {"settings": settings})])
     try:
         port = console.start_http_server()
     except OSError as error:

@@ -170,10 +170,15 @@ async def test_the_same_message_again_after_a_takeover_is_answered_as_before(ser
     agent = await kit.claim(await kit.agent(lease), process="w")
     await agent.finish(DONE)
     send = kit.substrate.inboxes.send_message
-    first = await send(agent.task_id, "op1", "a", op="op1", sender=(lease.task_id, lease.token))
-    await kit.expire(lease.task_id)
-    new = await kit.claim(lease.task_id)
-    assert await send(agent.task_id, "op1", "a", op="op1", sender=(new.task_id, new.token)) == first
+    with hold("send_message.after", agent.task_id) as held:
+        sending = asyncio.create_task(send(agent.task_id, "op1", "a", op="op1", sender=(lease.task_id, lease.token)))
+        await held.reached.wait()
+        await kit.expire(lease.task_id)
+        new = await kit.claim(lease.task_id)
+        again = await send(agent.task_id, "op1", "a", op="op1", sender=(new.task_id, new.token))
+        held.release()
+        assert await sending == again
+    assert (again.status, again.run) == (SendStatus.REOPENED, 2)
     assert await kit.inbox(agent.task_id) == ("m:op1",)
 
 

@@ -191,17 +191,22 @@ async def test_a_stop_again_after_a_takeover_is_answered_as_before(server_kit: K
     agent = await kit.claim(await kit.agent(lease), process="w")
     records = kit.substrate.records
     token = (lease.task_id, lease.token)
-    first = await records.request_stop(agent.task_id, kind="user", reason="r", op="o", sender=token)
-    await agent.finish(DONE)
-    await kit.expire(lease.task_id)
-    new = await kit.claim(lease.task_id)
-    token = (new.task_id, new.token)
-    await kit.substrate.inboxes.send_message(agent.task_id, "m", "a", op="o2", sender=token)
-    assert await records.request_stop(agent.task_id, kind="user", reason="r", op="o", sender=token) == first
+    with hold("request_stop.after", agent.task_id) as held:
+        request = records.request_stop(agent.task_id, kind="user", reason="r", op="o", sender=token)
+        stopping = asyncio.create_task(request)
+        await held.reached.wait()
+        await agent.finish(DONE)
+        await kit.expire(lease.task_id)
+        new = await kit.claim(lease.task_id)
+        token = (new.task_id, new.token)
+        await kit.substrate.inboxes.send_message(agent.task_id, "m", "a", op="o2", sender=token)
+        again = await records.request_stop(agent.task_id, kind="user", reason="r", op="o", sender=token)
+        held.release()
+        assert await stopping == again == StopAnswer(StopStatus.REQUESTED)
     assert await kit.state(agent.task_id) is State.CREATED
 
 
-@pytest.mark.parametrize("name", ["append", "draft", "tool_done", "emit", "finish", "park", "renew"])
+@pytest.mark.parametrize("name", ["append", "draft", "tool_done", "emit", "ask", "finish", "park", "renew"])
 async def test_a_paused_owner_whose_lease_was_taken_writes_nothing(server_kit: Kit, name: str) -> None:
     kit = server_kit
     old = await kit.owned_session()
@@ -210,6 +215,7 @@ async def test_a_paused_owner_whose_lease_was_taken_writes_nothing(server_kit: K
         "draft": lambda: old.draft(Draft(run=1, turn=1, blocks=()), ["t"]),
         "tool_done": lambda: old.tool_done("t", {}),
         "emit": lambda: old.emit(chunks=["late"]),
+        "ask": lambda: old.ask("q", {"text": "late"}, 1),
         "finish": lambda: old.finish(DONE, [line("late")]),
         "park": lambda: old.park("inbox", "children"),
         "renew": old.renew,
@@ -226,6 +232,7 @@ async def test_a_paused_owner_whose_lease_was_taken_writes_nothing(server_kit: K
     assert await kit.raw(old.task_id) == before
     assert await kit.substrate.transcripts.lines(old.task_id) == ()
     assert await kit.substrate.events.output(old.task_id) == ""
+    assert await kit.redis.hlen(kit.keys.session(old.task_id, "ask")) == 0
     assert new.may_act()
     assert not old.may_act()
 
@@ -393,7 +400,9 @@ async def test_several_coordinators_claim_one_session_and_one_gets_it(server_kit
         assert await first is ClaimRefusal.BUSY
 
 
-@pytest.mark.parametrize("name", ["claim", "create", "send_message", "request_stop", "draft", "append", "finish"])
+@pytest.mark.parametrize(
+    "name", ["claim", "create", "send_message", "request_stop", "draft", "append", "finish", "park"]
+)
 async def test_a_lost_reply_is_asked_for_again_and_nothing_happens_twice(server_kit: Kit, name: str) -> None:
     kit = server_kit
     lease = await kit.owned_session()
@@ -413,9 +422,10 @@ async def test_a_lost_reply_is_asked_for_again_and_nothing_happens_twice(server_
                 "draft": lambda: owner.draft(Draft(run=1, turn=1, blocks=()), ["t"]),
                 "append": lambda: owner.append([line()]),
                 "finish": lambda: owner.finish(DONE, [line()]),
+                "park": lambda: owner.park("inbox", "children"),
             }
             await writes[name]()
-        assert (await records.get(agent)).tlen == (0 if name == "draft" else 1)
+        assert (await records.get(agent)).tlen == (0 if name in {"draft", "park"} else 1)
         assert not owner.node.aborted
 
 

@@ -17,9 +17,10 @@ from redis.asyncio import Redis
 
 from celeriac.common.substrate.connection import texts
 from celeriac.common.substrate.keys import Keys
+from celeriac.common.substrate.types import TIMEOUT
 from celeriac.common.testing import substrate_lives
 from celeriac.common.testing.servers import PrivateServer
-from celeriac.common.testing.substrate_actors import ACCEPTED, QUIET, effects
+from celeriac.common.testing.substrate_actors import ACCEPTED, QUIET, effects, told
 from celeriac.common.testing.substrate_checker import World, faults, open_tasks, read_world
 from celeriac.common.testing.waiting import until
 
@@ -94,7 +95,8 @@ async def disturb(crew: Crew, seconds: float) -> None:
 
 
 async def found_faults(client: Redis, world: World) -> list[str]:
-    return faults(world, accepted=texts(await client.lrange(ACCEPTED, 0, -1)), effects=await effects(client))
+    accepted = texts(await client.lrange(ACCEPTED, 0, -1))
+    return faults(world, accepted=accepted, effects=await effects(client), told=await told(client))
 
 
 async def test_invariants_hold_under_kills_pauses_and_losses(server: PrivateServer, tmp_path: Path) -> None:
@@ -113,13 +115,15 @@ async def test_invariants_hold_under_kills_pauses_and_losses(server: PrivateServ
         crew.end()
     world = await read_world(client, Keys())
     assert await found_faults(client, world) == []
+    answers = Counter(answer == TIMEOUT for _, answer in await told(client))
     await client.aclose()
     assert "DEFECT" not in crew.log.read_text(), crew.log.read_text()
     assert crew.done["kill"] >= SECONDS / 3, crew.done
     assert crew.done["pause"] >= SECONDS / 3, crew.done
     runs = Counter(outcome.state.value for task in world.tasks.values() for outcome in task.outcomes.values())
-    print(f"{len(world.tasks)} tasks, runs {dict(runs)}, {dict(crew.done)}")  # noqa: T201 - what the run was worth
+    print(f"{len(world.tasks)} tasks, runs {dict(runs)}, timed out {dict(answers)}, {dict(crew.done)}")  # noqa: T201 - what the run was worth
     assert min(runs["completed"], runs["stopped"]) > 0
+    assert min(answers[True], answers[False]) > 0
     assert any(line.token.partition("/")[0] > "1" for task in world.tasks.values() for line in task.lines)
 
 

@@ -1,6 +1,8 @@
 """Kind `sh`: one command in a detached PTY. Its output is the result; how it ended is the state (SPEC 2)."""
 
 import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,13 +15,16 @@ from celeriac.common.runtime.drive import keep
 from celeriac.common.runtime.output import LiveOutput
 from celeriac.common.runtime.resume import EFFECT_UNKNOWN
 from celeriac.common.runtime.runner import Runner, policy_of
-from celeriac.common.runtime.turn import inbox_blocks
+from celeriac.common.runtime.turn import EMPTY_MESSAGE_TEXT, inbox_blocks
 from celeriac.common.substrate.leases import Lease
+from celeriac.common.substrate.types import ParkStatus
 from celeriac.workers.shell.commands import Command, CommandNotStarted, Commands, command_environment
 from celeriac.workers.shell.running import CommandResult, Running
 
 MARK = "command"
 """The start mark of a shell task's command; it takes no messages after its end, so there is one run."""
+
+CLOSED = f"its worker was shut down; {EFFECT_UNKNOWN}"
 
 
 async def run_shell(runner: Runner, commands: Commands, lease: Lease, record: Record) -> None:
@@ -52,8 +57,10 @@ class ShellTask:
         await self.lease.renew()
         if self.lease.tlen == 0:
             await self._append(first=True)
+        else:
+            self.stdin = await self._former_input()
         if self.lease.node.aborted:
-            await self._finish(_stopped(None))
+            await self._end_unstarted()
         elif (refusal := self._refusal()) is not None:
             await self._finish(_failed(refusal))
         elif await self._started_before():
@@ -78,9 +85,15 @@ class ShellTask:
         await self.lease.draft(Draft(run=self.lease.run, turn=0, blocks=()), [MARK])
         return False
 
+    async def _end_unstarted(self) -> None:
+        """Stopped before the command started; a closing process hands the task over, for nothing has happened yet."""
+        if self.lease.node.reason is AbortReason.SHUTDOWN and await self.lease.release() is ParkStatus.OK:
+            return
+        await self._finish(_stopped(None))
+
     async def _execute(self, group: asyncio.TaskGroup) -> None:
         if self.lease.node.aborted:
-            await self._finish(_stopped(None))
+            await self._finish(self._aborted(None))
             return
         self.output.activity(f"{BASH}: {self.command}"[:80])
         try:
@@ -113,15 +126,20 @@ class ShellTask:
 
     async def _type(self, running: Running) -> None:
         """Messages become standard input, each after the append that consumed it."""
-        for early in self.stdin:
-            await running.write_stdin(early)
+        await self._write(running, self.stdin)
         while True:
             await self.lease.changed()
             if self.lease.node.aborted:
                 return
             if self.lease.unread:
-                for data in await self._append():
-                    await running.write_stdin(data)
+                await self._write(running, await self._append())
+
+    @staticmethod
+    async def _write(running: Running, pieces: Sequence[bytes]) -> None:
+        """What comes when the command has just ended is lost, as in any terminal."""
+        with suppress(ConnectionError):
+            for data in pieces:
+                await running.write_stdin(data)
 
     async def _append(self, *, first: bool = False) -> list[bytes]:
         """Consume the inbox into one line; what is to be typed."""
@@ -136,9 +154,16 @@ class ShellTask:
             self.stdin = typed
         return typed
 
+    async def _former_input(self) -> list[bytes]:
+        """What a former owner consumed and had no command to type it into, if it never started one."""
+        lines = await self.runner.substrate.transcripts.lines(self.lease.task_id)
+        texts = [str(block["text"]) for line in lines for block in line.content][1:]  # the first is the command
+        return [b"\n" if text == EMPTY_MESSAGE_TEXT else f"{text}\n".encode() for text in texts]
+
     def _outcome(self, result: CommandResult) -> Outcome:
-        if self.lease.node.aborted:
-            return _stopped(result)
+        ended_first = self.lease.node.reason is AbortReason.SHUTDOWN and not result.cause
+        if self.lease.node.aborted and not ended_first:
+            return self._aborted(result)
         if result.cause == "lost":
             return _failed("the command's supervisor vanished; effect unknown", result.text)
         if result.signal is not None:
@@ -146,6 +171,12 @@ class ShellTask:
         if result.exit_code != 0:
             return _failed(f"exit {result.exit_code}", result.text)
         return Outcome(state=State.COMPLETED, subtype=Subtype.SUCCESS, text=result.text)
+
+    def _aborted(self, result: CommandResult | None) -> Outcome:
+        """A closing worker's command cannot go on elsewhere, and nobody asked for its stop."""
+        if self.lease.node.reason is AbortReason.SHUTDOWN:
+            return _failed(CLOSED, result.text if result is not None else None).model_copy(update={"partial": True})
+        return _stopped(result)
 
     async def _finish(self, outcome: Outcome) -> None:
         """The output is the last line of the transcript and the result."""

@@ -12,5 +12,6 @@ end
 
 local head = r.id .. ' ' .. int(r.run) .. ' ' .. int(A.deadline) .. ' ' .. int(now) .. ' '
 redis.call('HSET', K.ask, A.qid, head .. ARGV[2])
-event(r, 'system', 0, '{"subtype":"question","data":{"qid":' .. cjson.encode(A.qid) .. ',"deadline_ms":' .. int(A.deadline) .. '}}')
+local data = '{"qid":' .. cjson.encode(A.qid) .. ',"deadline_ms":' .. int(A.deadline) .. '}'
+event(r, 'system', 0, '{"subtype":"question","data":' .. data .. '}')
 return { keep(r, ack(r)) }

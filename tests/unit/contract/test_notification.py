@@ -84,6 +84,12 @@ def test_a_partial_result_says_so_and_a_long_one_is_cut() -> None:
     assert cut.startswith("aaa") and cut.endswith("bbb") and f"celeriac result {TASK}" in cut
 
 
+def test_the_limit_is_of_what_is_read_not_of_what_came() -> None:
+    invisible = Outcome(state=State.COMPLETED, subtype=Subtype.SUCCESS, text="\u200b" * RESULT_LIMIT)
+    read = parse(render(of_outcome(TASK, "Do it", invisible))).result
+    assert read is not None and len(read) <= RESULT_LIMIT and read.startswith("[U+200B][U+200B]")
+
+
 def test_the_summary_is_one_line_and_counts_this_run() -> None:
     outcome = Outcome(
         state=State.STOPPED,

@@ -6,14 +6,19 @@ import orjson
 import pytest
 
 from celeriac.common.contract.ids import TaskId
+from celeriac.common.contract.json import JsonObject
 from celeriac.common.substrate.leases import Lease
 from celeriac.common.testing.substrate_checker import faults, open_tasks, read_world
 from celeriac.common.testing.substrate_kit import BROKEN, DONE, Kit, call, line, result
 
+YES: JsonObject = {"allowed": True}
+
 
 async def healthy(kit: Kit) -> tuple[Lease, TaskId]:
-    """A session with an agent of two runs, messages consumed and returned, a takeover, and a failed shell."""
+    """A session with an agent of two runs, messages consumed and returned, a takeover, a failed shell, a question."""
     lease = await kit.owned_session()
+    await lease.ask("q1", {"text": "may I?"}, await kit.later())
+    await kit.substrate.questions.answer(lease.task_id, "q1", YES, op="q")
     sender = (lease.task_id, lease.token)
     agent = await kit.claim(await kit.agent(lease), process="w")
     await agent.append([line(), call("t1"), result("t1")])
@@ -37,7 +42,7 @@ async def healthy(kit: Kit) -> tuple[Lease, TaskId]:
 
 
 async def found(kit: Kit, *, accepted: tuple[str, ...] = ("m:m1", "m:m2")) -> list[str]:
-    return faults(await read_world(kit.redis, kit.keys), accepted=accepted, effects={"t1": 1})
+    return faults(await read_world(kit.redis, kit.keys), accepted=accepted, effects={"t1": 1}, told=[("q1", YES)])
 
 
 async def test_a_healthy_world_has_no_faults(twin_kit: Kit) -> None:
@@ -78,6 +83,15 @@ TAMPERINGS: dict[str, tuple[str, Tampering]] = {
     "children miscounted": ("open_children", lambda kit, s, a: kit.field(s, "open_children", "1")),
     "ended but open": ("open tasks", lambda kit, s, a: kit.redis.sadd(kit.keys.session(s, "open"), a)),
     "ended but owned": ("owned", lambda kit, s, a: kit.field(a, "owner", "9/x")),
+    "answered twice": ("q1", lambda kit, s, a: kit.redis.hset(kit.keys.session(s, "ask"), "answer:q1", '{"a": 2}')),
+    "answer lost": ("q1", lambda kit, s, a: kit.redis.hdel(kit.keys.session(s, "ask"), "answer:q1")),
+    "question lost": ("answers no", lambda kit, s, a: kit.redis.hdel(kit.keys.session(s, "ask"), "q1")),
+    "question of nobody": (
+        "never was",
+        lambda kit, s, a: kit.redis.hset(kit.keys.session(s, "ask"), "q2", "a 1 1 1 {}"),
+    ),
+    "parked for what is there": ("which is there", lambda kit, s, a: kit.field(a, "park", "answer:q1")),
+    "parked for ever": ("without a time", lambda kit, s, a: kit.field(a, "park", "answer:q2")),
     "outcome lost": ("outcomes", lambda kit, s, a: kit.redis.hdel(kit.keys.task(a, "runs"), "1")),
 }
 

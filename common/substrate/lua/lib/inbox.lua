@@ -14,8 +14,8 @@ local function deliver(inbox, id, body)
   redis.call('RPUSH', inbox, id)
 end
 
--- An entry that wakes clears park = inbox, an answer the park for it; the wake-up that its writer sends gets a number of
--- its own.
+-- An entry that wakes clears park = inbox, an answer the park for it; the wake-up that its writer sends gets a number
+-- of its own.
 local function unpark(r, park)
   if TERMINAL[r.state] or r.park ~= park then return false end
   put(r, { park = '', park_at = 0, why = '', sent = r.sent + 1 })

@@ -1,0 +1,63 @@
+"""The supervisor and the sessions of a process: one bad record must not take the others down."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+from fakeredis import FakeAsyncRedis, FakeServer
+
+from celeriac.common.contract.ids import TaskId
+from celeriac.common.contract.task import Limits, State
+from celeriac.common.substrate.keys import Keys
+from celeriac.common.testing.servers import in_memory
+from celeriac.common.testing.substrate_kit import Kit
+from celeriac.coordinator.dispatch import Dispatcher
+from celeriac.coordinator.supervisor import Supervisor
+
+
+@dataclass
+class Claims:
+    """Stands in for the sessions of a process; fails for what it is told to."""
+
+    bad: set[TaskId] = field(default_factory=set)
+    claimed: list[TaskId] = field(default_factory=list)
+
+    async def claim(self, session_id: TaskId) -> bool:
+        if session_id in self.bad:
+            raise ValueError("a record that nobody can read")
+        self.claimed.append(session_id)
+        return True
+
+
+@pytest.fixture
+async def kit() -> AsyncIterator[Kit]:
+    server = FakeServer()
+    substrate, redis = in_memory(server=server), FakeAsyncRedis(server=server, protocol=2)
+    yield Kit(substrate, redis, Keys())
+    await redis.aclose()
+    await substrate.aclose()
+
+
+async def test_a_task_that_cannot_be_dealt_with_stays_alone(kit: Kit) -> None:
+    substrate = kit.substrate
+    sessions = [await kit.session() for _ in range(3)]
+    for session in sessions:
+        await substrate.sessions.list(session)
+        await kit.wake_long_ago(session)
+    claims = Claims(bad={sessions[1]})
+    supervisor = Supervisor(Dispatcher(substrate, None), claims, scan_seconds=1, lease_ms=1000)  # type: ignore[arg-type]  # no worker is woken
+    await supervisor.scan()
+    assert set(claims.claimed) == {sessions[0], sessions[2]}
+
+
+async def test_a_run_over_its_time_fails_with_that_reason(kit: Kit) -> None:
+    session = await kit.session(limits=Limits(seconds=60))
+    await kit.substrate.sessions.list(session)
+    supervisor = Supervisor(Dispatcher(kit.substrate, None), Claims(), scan_seconds=1, lease_ms=1000)  # type: ignore[arg-type]  # no worker is woken
+    await supervisor.scan()
+    assert not (await kit.state(session)).terminal
+    await kit.field(session, "deadline", "1")
+    await supervisor.scan()
+    record = await kit.substrate.records.get(session)
+    assert record.outcome is not None
+    assert (record.state, record.outcome.reason) == (State.FAILED, "the time limit is over")

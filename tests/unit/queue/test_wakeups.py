@@ -1,0 +1,72 @@
+"""Wake-ups carry ids only, and a broker that fails harms nothing."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from celeriac.common.contract.kinds import Kind
+from celeriac.common.contract.task import Record
+from celeriac.common.queue.wakeups import TITLE_WIDTH, WakeUps, shown
+from celeriac.common.substrate.store import Substrate
+from celeriac.common.testing.servers import in_memory
+from celeriac.common.testing.substrate_kit import DONE, Kit
+
+
+class App(Celery):  # type: ignore[misc]  # celery has no types
+    """Keeps what is sent, or fails as it is told."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        super().__init__("test", broker="memory://", set_as_current=False)
+        self.sent: list[dict[str, Any]] = []
+        self.failure = failure
+
+    def send_task(self, name: str, **options: Any) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.sent.append(options)
+
+    def connection_for_write(self) -> None:
+        raise self.failure or AssertionError("no events are expected")
+
+
+@pytest.fixture
+async def substrate() -> AsyncIterator[Substrate]:
+    made = in_memory()
+    yield made
+    await made.aclose()
+
+
+@pytest.fixture
+async def record(substrate: Substrate) -> Record:
+    kit = Kit(substrate, None, None)  # type: ignore[arg-type]  # nothing of it looks inside
+    return await substrate.records.get(await kit.agent(await kit.owned_session()))
+
+
+async def test_a_wake_up_holds_ids_and_no_prompt(record: Record) -> None:
+    app = App()
+    wakeups = WakeUps(app)
+    await wakeups.send(record, run=1)
+    await wakeups.send(record, run=2, attempt=3)
+    wakeups.close()
+    first, later = app.sent
+    assert first["task_id"] == record.task_id and first["queue"] == "a"
+    assert later["task_id"] == f"{record.task_id}.2.3"
+    assert set(first["args"][0]) == {"v", "task_id", "run", "attempt", "ticket"}
+
+
+@pytest.mark.parametrize("failure", [OperationalError("away"), ValueError("OOM command not allowed")])
+async def test_a_broker_that_fails_is_not_the_callers_matter(record: Record, failure: Exception) -> None:
+    wakeups = WakeUps(App(failure))
+    await wakeups.send(record, run=1)
+    await wakeups.session_started(record, "coordinator")
+    await wakeups.session_ended(record, "coordinator", DONE)
+    wakeups.close()
+
+
+def test_a_title_is_one_short_line_without_secrets() -> None:
+    line = shown(Kind.AGENT, "Fix\nit " + "x" * 500)
+    assert line.startswith("agent: Fix it x") and len(line) <= TITLE_WIDTH + len("agent: ")
+    assert "sk-ant-" not in shown(Kind.AGENT, "use sk-ant-api03-abcdefghijklmnopqrstuvwxyz0123456789")
