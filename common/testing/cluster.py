@@ -84,13 +84,18 @@ class Cluster:
         await until(is_ready, seconds=READY_SECONDS, what=f"{name} ready")
         return member
 
+    @property
+    def _tied(self) -> tuple[str, str]:
+        """Has a process end when its test's process is gone."""
+        return "--parent-pid", str(os.getpid())
+
     async def coordinator(self, name: str = "coordinator") -> Member:
         """Start a coordinator process."""
-        return await self.spawn(name, "coordinator", "--name", name, ready="coordinator ready")
+        return await self.spawn(name, "coordinator", "--name", name, *self._tied, ready="coordinator ready")
 
     async def worker(self, name: str = "worker") -> Member:
         """Start a worker process."""
-        return await self.spawn(name, "worker", "--name", name, ready="worker ready")
+        return await self.spawn(name, "worker", "--name", name, *self._tied, ready="worker ready")
 
     async def standin(self, script: str) -> None:
         """Start the stand-in with this script; processes started later ask it."""
