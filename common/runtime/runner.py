@@ -38,7 +38,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class _TaskInbox:
+class TaskInbox:
     """The task's unread entries, read from the substrate."""
 
     substrate: Substrate
@@ -69,7 +69,7 @@ class Runner:
             await lease.renew()
             assignment = assign(record)
             deps = await self._deps(lease, record, assignment, output, tally)
-            await consume(deps, await self._begin(lease, record, assignment, deps), group)
+            await consume(deps, await begin(self.substrate, lease, deps, assignment.prompt), group)
 
         with self.holdings.hold(lease):
             await keep(lease, output, work, tally)
@@ -94,7 +94,7 @@ class Runner:
             permissions=self.permissions,
             policy=policy_of(record, self.settings),
             writer=lease,
-            inbox=_TaskInbox(self.substrate, lease),
+            inbox=TaskInbox(self.substrate, lease),
             output=output,
             sections=assignment.sections,
             cancel=lease.node,
@@ -103,17 +103,19 @@ class Runner:
             workspace=assignment.workspace,
         )
 
-    async def _begin(self, lease: Lease, record: Record, assignment: Assignment, deps: RunDeps) -> Start:
-        context = ToolUseContext(cancel=lease.node, mode=record.mode)
-        if lease.tlen == 0:
-            line = await first_line(lease, deps.inbox, run=lease.run, prompt=assignment.prompt)
-            return Start(LoopState(messages=api_messages((), (line,)), tool_use_context=context))
-        lines = await self.substrate.transcripts.lines(lease.task_id)
-        recount(deps.tally, lines, lease.run)
-        recall(lines, deps.toolbox, context.memory)
-        marks = await self.substrate.transcripts.marks(lease.task_id)
-        past = Past(lease.task_id, lease.run, lines, lease.grant.draft, marks)
-        return start_of(past, context, deps.toolbox.restart_of, waits=bool(lease.unread) or record.asked)
+
+async def begin(substrate: Substrate, lease: Lease, deps: RunDeps, prompt: str) -> Start:
+    """Where a claimed run begins: its first line, or what a former owner left (PROTOCOL 4, repair comes first)."""
+    context = ToolUseContext(cancel=lease.node, mode=deps.policy.mode)
+    if lease.tlen == 0:
+        line = await first_line(lease, deps.inbox, run=lease.run, prompt=prompt)
+        return Start(LoopState(messages=api_messages((), (line,)), tool_use_context=context))
+    lines = await substrate.transcripts.lines(lease.task_id)
+    recount(deps.tally, lines, lease.run)
+    recall(lines, deps.toolbox, context.memory)
+    marks = await substrate.transcripts.marks(lease.task_id)
+    past = Past(lease.task_id, lease.run, lines, lease.grant.draft, marks)
+    return start_of(past, context, deps.toolbox.restart_of, waits=bool(lease.unread) or deps.tally.asked)
 
 
 def policy_of(record: Record, settings: Settings) -> Policy:

@@ -1,7 +1,7 @@
 """Runs of the loop for tests: a real lease on the in-memory server, a scripted model, tools that a test controls."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,15 +28,13 @@ from celeriac.common.runtime.deps import (
     Tally,
 )
 from celeriac.common.runtime.drive import consume, keep
-from celeriac.common.runtime.loop import Start
 from celeriac.common.runtime.output import LiveOutput
-from celeriac.common.runtime.resume import Past, first_line, recount, start_of
-from celeriac.common.runtime.state import LoopState, Step, ToolUseContext
+from celeriac.common.runtime.runner import TaskInbox, begin
+from celeriac.common.runtime.state import Step
 from celeriac.common.runtime.synthetic_output import SyntheticOutput
-from celeriac.common.runtime.turn import api_messages
 from celeriac.common.substrate.leases import Lease
 from celeriac.common.substrate.store import Substrate
-from celeriac.common.substrate.types import ClaimRefusal, Entry
+from celeriac.common.substrate.types import ClaimRefusal
 from celeriac.common.testing.scripted import Scripted, ScriptedModel
 from celeriac.common.testing.substrate_kit import new_task
 from celeriac.common.tools.base import AnyTool, Described, Restart, ToolContext, ToolInput, ToolResult
@@ -47,9 +45,6 @@ class Words(ToolInput):
     """Any text."""
 
     text: str = ""
-
-
-Body = Callable[[Words, ToolContext], "asyncio.Future[ToolResult] | ToolResult"]
 
 
 class Probe(Described[Words]):
@@ -122,7 +117,7 @@ class Stage:
         async def work(group: asyncio.TaskGroup) -> None:
             await lease.renew()
             deps = self._deps(record, lease, model, output)
-            await consume(deps, await self._begin(lease, deps), group)
+            await consume(deps, await begin(self.substrate, lease, deps, self.prompt), group)
 
         await keep(lease, output, work, self.tally)
         return model
@@ -146,7 +141,7 @@ class Stage:
             permissions=StandardPermissions(),
             policy=Policy(mode=record.mode, allow=tuple(tool.wire_name for tool in self.tools)),
             writer=lease,
-            inbox=_Unread(self.substrate, lease),
+            inbox=TaskInbox(self.substrate, lease),
             output=output,
             sections=TextSections("You are tested."),
             cancel=lease.node,
@@ -160,26 +155,6 @@ class Stage:
             governor=self.governor,
             hooks=self.hooks,
         )
-
-    async def _begin(self, lease: Lease, deps: RunDeps) -> Start:
-        context = ToolUseContext(cancel=lease.node, mode=deps.policy.mode)
-        if lease.tlen == 0:
-            line = await first_line(lease, deps.inbox, run=lease.run, prompt=self.prompt)
-            return Start(LoopState(messages=api_messages((), (line,)), tool_use_context=context))
-        lines = await self.substrate.transcripts.lines(lease.task_id)
-        recount(self.tally, lines, lease.run)
-        marks = await self.substrate.transcripts.marks(lease.task_id)
-        past = Past(lease.task_id, lease.run, lines, lease.grant.draft, marks)
-        return start_of(past, context, deps.toolbox.restart_of, waits=bool(lease.unread) or self.tally.asked)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unread:
-    substrate: Substrate
-    lease: Lease
-
-    async def unread(self) -> tuple[Entry, ...]:
-        return await self.substrate.inboxes.unread(self.lease.task_id)
 
 
 @dataclass(frozen=True, slots=True)

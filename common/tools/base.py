@@ -78,7 +78,6 @@ class ToolContext:
     """Per-run memory of tools, by tool name (Read's file stamps, the todo list); shared by the calls of one run."""
 
 
-I_contra = TypeVar("I_contra", bound=ToolInput, contravariant=True)
 I = TypeVar("I", bound=ToolInput)  # noqa: E741 - the name of INTERFACES
 
 
