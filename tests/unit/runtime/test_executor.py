@@ -1,7 +1,6 @@
 """The executor and what it leaves: discarded answers, aborts, denials, hand-overs. On a lease in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import ExitStack
 
 import pytest
@@ -19,7 +18,6 @@ from celeriac.common.substrate.leases import Lease
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.testing.runs import Probe, Stage, Words
 from celeriac.common.testing.scripted import Scripted, says, tool_use
-from celeriac.common.testing.servers import in_memory
 from celeriac.common.testing.substrate_kit import Kit
 from celeriac.common.testing.waiting import until
 from celeriac.common.tools.base import ToolContext, ToolResult
@@ -27,28 +25,6 @@ from celeriac.common.tools.invoke import MAX_REASON
 from celeriac.workers.workspace import FileStamp
 
 RESET = BrokenStream("message_start", "reset")
-
-
-@pytest.fixture
-async def substrate() -> AsyncIterator[Substrate]:
-    made = in_memory()
-    yield made
-    await made.aclose()
-
-
-@pytest.fixture
-def bash() -> Probe:
-    return Probe("Bash", changes=True)
-
-
-@pytest.fixture
-def read() -> Probe:
-    return Probe("Read", changes=False)
-
-
-@pytest.fixture
-def stage(substrate: Substrate, bash: Probe, read: Probe) -> Stage:
-    return Stage(substrate, [bash, read])
 
 
 def results(line: Line) -> dict[str, str]:

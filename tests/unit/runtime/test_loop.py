@@ -1,9 +1,6 @@
 """The loop's events, on a real lease of the in-memory server."""
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
 
 from celeriac.common.contract.messages import Line, text_block
 from celeriac.common.contract.task import Limits, State, Subtype
@@ -12,31 +9,8 @@ from celeriac.common.runtime.state import Step
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.testing.runs import Probe, Stage
 from celeriac.common.testing.scripted import Scripted, says, tool_use
-from celeriac.common.testing.servers import in_memory
 from celeriac.common.testing.waiting import until
 from celeriac.workers.tools.todo_write import TodoWrite
-
-
-@pytest.fixture
-async def substrate() -> AsyncIterator[Substrate]:
-    made = in_memory()
-    yield made
-    await made.aclose()
-
-
-@pytest.fixture
-def bash() -> Probe:
-    return Probe("Bash", changes=True)
-
-
-@pytest.fixture
-def read() -> Probe:
-    return Probe("Read", changes=False)
-
-
-@pytest.fixture
-def stage(substrate: Substrate, bash: Probe, read: Probe) -> Stage:
-    return Stage(substrate, [bash, read])
 
 
 def results(line: Line) -> list[tuple[str, str]]:

@@ -1,9 +1,5 @@
 """Each seam of RunDeps is called at its event (INTERFACES, Seams), in the order of SPEC 5."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from celeriac.common.contract.task import Usage
 from celeriac.common.llm.client import TooLong
 from celeriac.common.policy.hooks import NOTHING, HookEvent, HookOutcome
@@ -11,7 +7,6 @@ from celeriac.common.runtime.state import LoopState
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.testing.runs import Probe, Stage
 from celeriac.common.testing.scripted import Scripted, says, tool_use
-from celeriac.common.testing.servers import in_memory
 
 
 class Spy:
@@ -47,13 +42,6 @@ class Spy:
     async def trigger(self, event: HookEvent) -> HookOutcome:
         self.seen.append(f"hooks.{event.name}")
         return NOTHING
-
-
-@pytest.fixture
-async def substrate() -> AsyncIterator[Substrate]:
-    made = in_memory()
-    yield made
-    await made.aclose()
 
 
 async def test_each_seam_is_called_at_its_event(substrate: Substrate) -> None:

@@ -1,7 +1,6 @@
 """A new owner finds what the former one left, and does nothing twice (PROTOCOL 4, repair). On a lease in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 from fakeredis import FakeAsyncRedis
@@ -18,21 +17,8 @@ from celeriac.common.substrate.store import Substrate
 from celeriac.common.testing.points import hold
 from celeriac.common.testing.runs import Probe, Stage
 from celeriac.common.testing.scripted import Scripted, says, tool_use
-from celeriac.common.testing.servers import in_memory
 from celeriac.common.testing.substrate_kit import DONE, Kit, line
 from celeriac.common.tools.base import Restart
-
-
-@pytest.fixture
-async def substrate() -> AsyncIterator[Substrate]:
-    made = in_memory()
-    yield made
-    await made.aclose()
-
-
-@pytest.fixture
-def bash() -> Probe:
-    return Probe("Bash", changes=True)
 
 
 @pytest.fixture
