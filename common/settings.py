@@ -63,7 +63,6 @@ class LlmSettings(Value):
     api_key: SecretStr | None = None
     """Only from ANTHROPIC_API_KEY; never from a file, never into a tool's environment."""
     model: Annotated[str, Field(min_length=1)] = "claude-sonnet-5-5"
-    fallback: tuple[str, ...] = ()
     max_tokens: Count = 8000
     read_timeout_seconds: Positive = 75.0
     """Longest silence of a stream; pings keep live ones alive (MODEL_API: 60-90 s)."""

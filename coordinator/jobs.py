@@ -120,6 +120,8 @@ def _model(settings: Settings) -> str | None:
 
 def _limits(options: JobOptions, scripted: Limits | None, settings: Settings) -> Limits:
     limits = options.limits or scripted or Limits()
+    if limits.usd is not None:
+        raise UsageError("a limit in US dollars cannot be kept yet, since nothing is priced; leave `usd` out")
     turns = options.max_turns or limits.turns or settings.limits.session_turns
     return limits.model_copy(update={"turns": turns})
 

@@ -9,6 +9,7 @@ from celeriac.common.contract.errors import LeaseLost
 from celeriac.common.contract.events import Event, StreamEvent, SystemEvent
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.messages import tool_result_block
+from celeriac.common.contract.tool_names import SYNTHETIC_OUTPUT
 from celeriac.common.llm.client import (
     BlockDone,
     BrokenStream,
@@ -106,8 +107,7 @@ async def _take(deps: RunDeps, turn: Turn, executor: Executor, event: ModelEvent
 
 
 def _dispatch(deps: RunDeps, executor: Executor, block: JsonObject) -> None:
-    limit = deps.settings.limits.turns
-    over = block.get("type") == "tool_use" and limit is not None and deps.tally.tool_turns >= limit
+    over = deps.turns_spent and block.get("type") == "tool_use" and block.get("name") != SYNTHETIC_OUTPUT
     executor.add(block, preset=tool_result_block(str(block["id"]), TURN_LIMIT_TEXT, is_error=True) if over else None)
 
 

@@ -43,7 +43,8 @@ class Closing:
             return await self._fail(turn, Subtype.EXECUTION, fault)
         if turn.resumed is not None and turn.resumed.run != deps.identity.run:
             return await self._commit(turn)
-        if (finale := self._executor.finale) is not None:
+        finale = self._executor.finale
+        if finale is not None and (self._executor.only_concludes or not self._over_limit(turn)):
             return await self._conclude_by_tool(turn, finale)
         if self._executor.has_calls:
             return await self._after_tools(turn)
@@ -108,12 +109,18 @@ class Closing:
 
     async def _after_tools(self, turn: Turn) -> Verdict:
         deps = self._deps
-        limit = deps.settings.limits.turns
-        if turn.resumed is None and limit is not None and deps.tally.tool_turns >= limit:
-            return await self._fail(turn, Subtype.MAX_TURNS, f"the limit of {limit} tool-use turns is reached")
+        if self._over_limit(turn):
+            return await self._fail(turn, Subtype.MAX_TURNS, self._limit_text())
         if turn.resumed is None or not turn.resumed.stored:  # a stored one was counted when the run began here
             deps.tally.tool_turns += 1
         return await self._commit(turn, reminders=self._reminders(turn))
+
+    def _over_limit(self, turn: Turn) -> bool:
+        """Whether this turn's calls were one turn too many; a resumed turn began within the limit."""
+        return turn.resumed is None and self._deps.turns_spent
+
+    def _limit_text(self) -> str:
+        return f"the limit of {self._deps.settings.limits.turns} tool-use turns is reached"
 
     def _reminders(self, turn: Turn) -> tuple[JsonObject, ...]:
         """What the tools want the model to be reminded of, such as open todos (SPEC 5)."""
@@ -225,17 +232,22 @@ class Closing:
         self._deps.tally.last_text = wanted.text()
         return await self._commit_and_wait(turn, finale=tool_result_block(finale.id, ASKED_TEXT), asked=True)
 
-    async def _answer_finale(self, turn: Turn, finale: Call, text: str, *, is_error: bool = False) -> Again:
+    async def _answer_finale(self, turn: Turn, finale: Call, text: str, *, is_error: bool = False) -> Verdict:
+        """A SyntheticOutput that did not end the run costs a tool-use turn, so that it cannot be tried for ever."""
+        result = tool_result_block(finale.id, text, is_error=is_error)
+        if self._over_limit(turn):
+            return await self._fail(turn, Subtype.MAX_TURNS, self._limit_text(), finale=result)
         self._deps.tally.tool_turns += 1
-        return await self._commit(turn, finale=tool_result_block(finale.id, text, is_error=is_error))
+        return await self._commit(turn, finale=result)
 
-    async def _fail(self, turn: Turn, subtype: Subtype, reason: str) -> Ended:
-        return await self._finish_anyway(turn, self._outcome(State.FAILED, subtype, reason=reason, partial=True))
+    async def _fail(self, turn: Turn, subtype: Subtype, reason: str, *, finale: JsonObject | None = None) -> Ended:
+        outcome = self._outcome(State.FAILED, subtype, reason=reason, partial=True)
+        return await self._finish_anyway(turn, outcome, finale=finale)
 
-    async def _finish_anyway(self, turn: Turn, outcome: Outcome) -> Ended:
+    async def _finish_anyway(self, turn: Turn, outcome: Outcome, *, finale: JsonObject | None = None) -> Ended:
         """An end that nothing can refuse."""
         text = turn.text.strip() or outcome.text
-        lines = self._lines(turn)
+        lines = self._lines(turn, finale)
         await self._deps.output.flush()
         finish = await self._deps.writer.finish(outcome.model_copy(update={"text": text}), lines)
         return self._ended(turn, lines, finish, text, outcome)

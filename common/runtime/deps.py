@@ -267,3 +267,9 @@ class RunDeps:
     budget: Budget = NullBudget()
     governor: Governor = NullGovernor()
     observe: Callable[[Step], None] = _no_observer
+
+    @property
+    def turns_spent(self) -> bool:
+        """Whether the limit of tool-use turns is reached: then only an answer may follow, by text or by tool."""
+        limit = self.settings.limits.turns
+        return limit is not None and self.tally.tool_turns >= limit

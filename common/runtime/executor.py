@@ -123,6 +123,11 @@ class Executor:
         return bool(self._slots)
 
     @property
+    def only_concludes(self) -> bool:
+        """Whether the answer asked for a SyntheticOutput and nothing else."""
+        return bool(self._slots) and all(slot.final for slot in self._slots)
+
+    @property
     def cut(self) -> bool:
         """Whether a call has no result: it was cut, had not started, or is the SyntheticOutput, which runs last."""
         return any(slot.result is None for slot in self._slots)

@@ -119,3 +119,8 @@ def test_a_bad_url_is_refused_without_its_password(tmp_path: Path) -> None:
         resolve_url("http://user:hunter2@host", tmp_path)
     assert "hunter2" not in str(caught.value)
     assert shown("redis://user:hunter2@host/0") == "redis://host/0"
+
+
+def test_a_limit_that_cannot_be_kept_is_refused_and_not_ignored(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="US dollars"):
+        prepare("x", JobOptions(cwd=tmp_path, limits=Limits(usd=1.0)), SETTINGS)

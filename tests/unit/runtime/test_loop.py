@@ -190,3 +190,25 @@ async def test_open_todos_are_reminded_of_after_three_turns_without_them(substra
     _, lines, _ = await stage.whole(Scripted([tool_use("t", "TodoWrite", todos=todos)]), *reads, says("done"))
     reminded = [at for at, line in enumerate(lines) if "write the tests" in str(line.content) and line.role == "user"]
     assert reminded == [8, 14]  # after the third and the sixth read: lines alternate, and the list itself is line 1
+
+
+async def test_an_answer_by_tool_passes_the_turn_limit_as_a_text_does(stage: Stage) -> None:
+    stage.limits = Limits(turns=1)
+    answer = Scripted([tool_use("t2", "SyntheticOutput", result="the answer")])
+    record, _, _ = await stage.whole(Scripted([tool_use("t1", "Bash", text="a")]), answer)
+    assert record.state is State.COMPLETED and record.outcome is not None and record.outcome.text == "the answer"
+
+
+async def test_beside_another_call_it_does_not(stage: Stage, bash: Probe) -> None:
+    stage.limits = Limits(turns=1)
+    both = Scripted([tool_use("t2", "Bash", text="b"), tool_use("t3", "SyntheticOutput", result="the answer")])
+    record, _, _ = await stage.whole(Scripted([tool_use("t1", "Bash", text="a")]), both)
+    assert record.outcome is not None and record.outcome.subtype is Subtype.MAX_TURNS and bash.calls == ["a"]
+
+
+async def test_a_refused_answer_at_the_limit_ends_the_run(stage: Stage) -> None:
+    stage.limits = Limits(turns=1)
+    wrong = [Scripted([tool_use(f"t{n}", "SyntheticOutput", reslt="x")]) for n in (1, 2)]
+    record, lines, _ = await stage.whole(*wrong)
+    assert record.outcome is not None and record.outcome.subtype is Subtype.MAX_TURNS
+    assert "SyntheticOutput" in results(lines[-1])[0][1]
