@@ -28,6 +28,16 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print each kill of the kill tests: kind, pid, moment, recovery."""
+    passed = terminalreporter.getreports("passed")
+    kills = [str(value) for report in passed for name, value in report.user_properties if name == "kill"]
+    if kills:
+        terminalreporter.section("kills")
+        for line in sorted(kills):
+            terminalreporter.write_line(line)
+
+
 @pytest.fixture(scope="session")
 def private_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateServer]:
     """One real server for all tests of this process; each test has a prefix of its own."""

@@ -20,6 +20,7 @@ from celeriac.common.testing.waiting import until
 CELERIAC = Path(sysconfig.get_path("scripts")) / "celeriac"
 READY_SECONDS = 40.0
 END_SECONDS = 15.0
+ROLES = ("coordinator", "worker")
 
 
 @dataclass(slots=True)
@@ -120,6 +121,14 @@ class Cluster:
         """The request bodies of a call (`PATH-RUN-TURN`, with `_` for each `/`) that the stand-in took, in order."""
         files = sorted((self.folder / "bodies").glob(f"*-{call}-*.json"))
         return [orjson.loads(file.read_bytes()) for file in files]
+
+    def refuse_shams(self) -> None:
+        """Server, coordinator and worker must be processes of their own, none of them this one."""
+        named = {role: [m.pid for n, m in self.members.items() if n.startswith(role)] for role in ROLES}
+        assert all(named.values()), f"not every role has a process: {named}"
+        pids = [self.server.pid, *(pid for found in named.values() for pid in found)]
+        assert len(set(pids)) == len(pids), "two roles share a process"
+        assert os.getpid() not in pids, "a role runs inside the test's own process"
 
     def end(self) -> None:
         """SIGKILL whatever is left."""

@@ -177,6 +177,7 @@ async def play(scenario: Scenario, folder: Path, *, lease_seconds: float) -> Kil
         await system.standin(script(command, hold=scenario.hold))
         await asyncio.gather(*(system.coordinator(f"coordinator{n}") for n in (1, 2)))
         await asyncio.gather(*(system.worker(f"worker{n}") for n in (1, 2)))
+        system.refuse_shams()
         async with Client.connect(system.url) as client:
             options = JobOptions(cwd=str(workspace), allowed_tools=(f"Bash({command})",))
             job = await client.submit("Run it.", options)
