@@ -55,7 +55,13 @@ class Supervisor:
             for task_id in open_tasks:
                 await _apart(self._look(task_id), task_id)
             if unlist and not open_tasks:
-                await substrate.sessions.seal_and_unlist(session, version)
+                await _apart(self._unlist(session, version), session)
+
+    async def _unlist(self, session: TaskId, version: int) -> None:
+        """Take an ended session off the list, or one whose client died before it had a record (PROTOCOL 7)."""
+        sessions = self._dispatcher.substrate.sessions
+        if not await sessions.seal_and_unlist(session, version):
+            await sessions.drop(session)
 
     async def _stop_overdue(self, session: TaskId) -> None:
         records = self._dispatcher.substrate.records

@@ -51,6 +51,8 @@ class Records:
         if created in {Created.CREATED, Created.EXISTS}:
             self._connection.remember(task.task_id, ancestors)
         if created is Created.CREATED and task.parent is None:
+            if await self._sessions.listed_version(task.task_id) is None:
+                await self._sessions.list(task.task_id)  # the client was paused before its create, and dropped
             await self._hints.push_sessions(task.task_id)
         return created
 

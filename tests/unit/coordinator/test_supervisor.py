@@ -1,16 +1,19 @@
 """The supervisor and the sessions of a process: one bad record must not take the others down."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
 
+from celeriac.common.contract import ids
 from celeriac.common.contract.ids import TaskId
-from celeriac.common.contract.task import Limits, State
+from celeriac.common.contract.task import Limits, SessionSpec, State
 from celeriac.common.substrate.keys import Keys
+from celeriac.common.testing.points import hold
 from celeriac.common.testing.servers import in_memory
-from celeriac.common.testing.substrate_kit import Kit
+from celeriac.common.testing.substrate_kit import DONE, Kit, new_task
 from celeriac.coordinator.dispatch import Dispatcher
 from celeriac.coordinator.supervisor import Supervisor
 
@@ -61,3 +64,29 @@ async def test_a_run_over_its_time_fails_with_that_reason(kit: Kit) -> None:
     record = await kit.substrate.records.get(session)
     assert record.outcome is not None
     assert (record.state, record.outcome.reason) == (State.FAILED, "the time limit is over")
+
+
+async def test_a_session_whose_client_died_before_its_record_is_taken_off_the_list(kit: Kit) -> None:
+    dead, ended, living = ids.new_session(), await kit.session(), await kit.session()
+    sessions = kit.substrate.sessions
+    await sessions.list(dead)
+    await kit.redis.hset(kit.keys.listed, dead, f"{await sessions.listed_version(dead)}@1")  # long ago
+    fresh = ids.new_session()
+    await sessions.list(fresh)
+    owner = await kit.claim(ended)
+    await owner.finish(DONE)
+    supervisor = Supervisor(Dispatcher(kit.substrate, None), Claims(), scan_seconds=1, lease_ms=1000)  # type: ignore[arg-type]  # no worker is woken
+    await supervisor.scan(unlist=True)
+    assert set(await sessions.listed()) == {fresh, living}
+
+
+async def test_a_session_that_was_dropped_before_its_late_record_is_listed_again(kit: Kit) -> None:
+    session = ids.new_session()
+    task = new_task(session, None, SessionSpec(prompt="late"))
+    with hold("create.before", session) as paused:
+        creating = asyncio.create_task(kit.substrate.records.create(task, parent_token=None))
+        await paused.reached.wait()
+        assert await kit.substrate.sessions.drop(session, grace_ms=-1)
+        paused.release()
+        await creating
+    assert session in await kit.substrate.sessions.listed()
