@@ -12,6 +12,7 @@ from pydantic import Field, JsonValue, SecretStr, ValidationError
 
 from celeriac.common.contract.errors import BadSettings
 from celeriac.common.contract.json import JsonObject
+from celeriac.common.contract.presence import SILENT_SECONDS
 from celeriac.common.contract.task import Mode, Value
 from celeriac.common.layers import ENVIRON, Leaves, collect
 
@@ -43,6 +44,8 @@ class LeaseSettings(Value):
 
     seconds: Annotated[float, Field(ge=1)] = 15.0
     """Renewed every third of it; recovery after a crash takes about this long (DESIGN 3)."""
+    silent_seconds: Positive = SILENT_SECONDS
+    """No token and no tool output for so long shows as `silent`."""
 
 
 class SupervisorSettings(Value):

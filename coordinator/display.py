@@ -7,6 +7,7 @@ from celeriac.common.contract import notification
 from celeriac.common.contract.errors import BadNotification
 from celeriac.common.contract.events import AssistantEvent, Event, ResultEvent, SystemEvent, UserEvent
 from celeriac.common.contract.json import JsonObject, JsonValue
+from celeriac.common.contract.presence import Presence
 from celeriac.common.contract.task import TERMINAL, Record
 from celeriac.common.contract.tool_names import AGENT_TOOL
 from celeriac.coordinator.jobs import JobResult, TaskSummary
@@ -14,6 +15,16 @@ from celeriac.coordinator.words import brief, duration
 
 _TELLING = ("command", "file_path", "pattern", "description", "to", "task_id", "path", "kind")
 """Input fields that say best what a call is about, best first."""
+
+
+PRESENCE_TEXTS: dict[str, str] = {
+    Presence.ALIVE: "it is heard of again",
+    Presence.SILENT: "its lease is renewed, but no token and no tool output has come for a while",
+    Presence.PARKED: "its slot is free until it is woken",
+    Presence.WAITING_HUMAN: "it waits for an answer",
+    Presence.LOST: "its worker is not heard of; another one will take it over",
+}
+"""What each presence means to people."""
 
 
 def describe_call(block: JsonObject) -> str:
@@ -78,10 +89,12 @@ def _prefixed(task_id: str, run: int, texts: Iterable[str]) -> Iterable[str]:
 def _system(event: SystemEvent, title: str) -> str:
     if event.subtype == "init":
         return ""  # for programs
-    state = event.data.get("state")
+    state, presence = event.data.get("state"), event.data.get("presence")
     if isinstance(state, str):
         # The end of a run is told by its result, with the reason and what it used.
         return "" if state in TERMINAL else f"{state}  {brief(title)}"
+    if isinstance(presence, str):
+        return f"{presence}: {PRESENCE_TEXTS.get(presence, '')}  {brief(title)}"
     reason = event.data.get("reason") or event.data.get("why") or event.data.get("error")
     return brief(f"{event.subtype}: {reason}" if reason else event.subtype)
 
@@ -124,8 +137,19 @@ def activity_of(record: Record) -> str:
     """What a task is doing, in a few words: why it waits, or its last activity."""
     if record.state.terminal:
         return (record.outcome.reason if record.outcome else "") or ""
-    if record.asked:
+    if record.presence is Presence.WAITING_HUMAN:
         return "waits for an answer"
-    if record.park is not None:
+    if record.presence is Presence.PARKED and record.park is not None:
         return f"parked: {record.park.why}"
-    return record.activities[-1] if record.activities else ""
+    last = record.activities[-1] if record.activities else ""
+    if record.presence is Presence.SILENT:
+        since = max(record.progress.token_at, record.progress.tool_at, record.times.started)
+        return f"{last} (silent for {duration(record.read_at - since)})".strip()
+    return last
+
+
+def standing(record: Record) -> str:
+    """One word for where a task stands: its state, or its presence where that is out of the ordinary."""
+    if record.presence in {None, Presence.ALIVE}:
+        return record.state.value.partition("_")[0]
+    return str(record.presence)

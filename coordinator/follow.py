@@ -5,7 +5,6 @@ Progress goes to stderr and the answer to stdout, so that a pipe gets nothing bu
 
 import asyncio
 import json
-import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, aclosing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -192,9 +191,12 @@ class Follower:
     def _new_live(self) -> "AbstractContextManager[LiveList | None]":
         if self._output is not OutputFormat.TEXT or not self._streams.terminal:
             return nullcontext()
-        from celeriac.coordinator.live import LiveList  # noqa: PLC0415 - rich costs 0.1 s, needed on terminals only
+        from celeriac.coordinator.live import (  # noqa: PLC0415 - rich costs 0.1 s, needed on terminals only
+            LiveList,
+            drawable,
+        )
 
-        return LiveList(self._streams.err)
+        return LiveList(self._streams.err) if drawable(self._streams.err) else nullcontext()
 
     async def _keep_fresh(self) -> None:
         while True:
@@ -205,7 +207,7 @@ class Follower:
 
     def _draw(self) -> None:
         if self._live is not None:
-            self._live.show(self.board.records, self.board.activities, round(time.time() * 1000))
+            self._live.show(self.board.records, self.board.activities)
 
 
 def question_in(content: Iterable[JsonObject]) -> str | None:

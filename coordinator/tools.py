@@ -26,6 +26,7 @@ from celeriac.coordinator.prompt import text
 STOP_WAIT_SECONDS = 10.0
 """How long TaskStop waits for descendants to end before it answers `not confirmed`."""
 STOP_LOOK_SECONDS = 0.1
+UNSEEN = "not confirmed: its owner was lost, and its processes were not seen to end"
 
 LATER = {"effort", "isolation", "requires", "team", "name", "subagent_type"}
 """Inputs of SPEC 3 that this version cannot honour: refused by name, never ignored."""
@@ -217,22 +218,26 @@ class TaskStop(Described[TaskStopInput]):
         answer = await records.request_stop(task_id, kind="user", reason=i.reason, op=op, sender=sender)
         if answer.status is StopStatus.UNKNOWN:
             return ToolResult.error(f"{task_id} is not known")
-        if answer.status is StopStatus.FINISHED:
-            return ToolResult(f"{task_id}: already finished ({answer.state})")
-        lines = [await self._confirm(each) for each in (task_id, *below)]
-        return ToolResult("\n".join(lines))
+        first = f"already finished ({answer.state})" if answer.status is StopStatus.FINISHED else None
+        async with asyncio.TaskGroup() as confirming:  # the bound is for all together
+            told = [confirming.create_task(self._confirm(each)) for each in (task_id, *below)]
+        verdicts = [task.result() for task in told]
+        verdicts[0] = first or verdicts[0]
+        return ToolResult("\n".join(f"{each}: {said}" for each, said in zip((task_id, *below), verdicts, strict=True)))
 
     async def _confirm(self, task_id: TaskId) -> str:
         """Settle the stop, or wait until the owner has."""
         records = self._session.dispatcher.substrate.records
         try:
             async with asyncio.timeout(STOP_WAIT_SECONDS):
-                while not (state := (await records.get(task_id)).state).terminal:
+                while not (record := await records.get(task_id)).state.terminal:
                     await records.settle_stop(task_id)
                     await asyncio.sleep(STOP_LOOK_SECONDS)
         except TimeoutError:
-            return f"{task_id}: not confirmed"
-        return f"{task_id}: {'stopped' if state is State.STOPPED else 'already finished'}"
+            return "not confirmed"
+        if record.stop is not None and not record.stop.confirmed:
+            return UNSEEN
+        return "stopped" if record.state is State.STOPPED else "already finished"
 
 
 def session_toolbox(session: Session) -> Toolbox:

@@ -10,6 +10,7 @@ from celeriac.common.contract.errors import IllegalTransition
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
+from celeriac.common.contract.presence import Presence
 
 
 class State(StrEnum):
@@ -229,6 +230,8 @@ class Stop(Value):
     kind: Literal["user", "limit"]
     reason: str
     at_ms: int
+    confirmed: bool = True
+    """False: the owner was lost, so that its processes were not seen to end (PROTOCOL 4)."""
 
 
 class Times(Value):
@@ -282,3 +285,7 @@ class Record(Value):
     unread: int
     activities: tuple[str, ...] = ()
     """At most the 5 most recent, newest last."""
+    presence: Presence | None = None
+    """How the run is heard of, as of `read_at`; None: it has ended, or waits in a queue."""
+    read_at: int = 0
+    """When this was read: server time, epoch milliseconds."""

@@ -42,6 +42,8 @@ class Terms:
     """Leases lost since the last progress that a claim still accepts (PROTOCOL 3: 3)."""
     max_attempts_total: int
     """Leases lost in one run that a claim still accepts (PROTOCOL 3: 20)."""
+    silent_ms: int
+    """No token and no tool output for so long is a silence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +58,11 @@ class Sides:
 class Lease(Ownership):
     """Holding one run of one task: its owner's operations."""
 
-    def __init__(self, sides: Sides, *, lease_ms: int, grant: Grant, answer: Answer) -> None:
+    def __init__(self, sides: Sides, *, terms: Terms, grant: Grant, answer: Answer) -> None:
         """Made by Leases.claim only."""
-        super().__init__(sides.connection, lease_ms=lease_ms, grant=grant, answer=answer)
+        super().__init__(
+            sides.connection, lease_ms=terms.lease_ms, silent_ms=terms.silent_ms, grant=grant, answer=answer
+        )
         self._sides = sides
 
     async def append(
@@ -198,7 +202,7 @@ class Leases:
             await _tell(self._sides, task_id, answer)
             return ClaimRefusal(answer.status)
         grant = _grant(task_id, answer, sent_at)
-        return Lease(self._sides, lease_ms=self._terms.lease_ms, grant=grant, answer=answer)
+        return Lease(self._sides, terms=self._terms, grant=grant, answer=answer)
 
     async def _send(self, task_id: TaskId, header: JsonObject) -> tuple[Answer, float]:
         """The answer, and when the attempt that was answered had been sent."""

@@ -11,10 +11,14 @@ import redis
 
 from celeriac.common.contract.errors import ServerUnreachable
 from celeriac.common.contract.ids import TaskId
+from celeriac.common.contract.presence import Presence, Signs, presence_of
 from celeriac.common.substrate.keys import Keys
 
 SOCKET_TIMEOUT_SECONDS = 5.0
-_FIELDS = ("state", "run", "title", "asked", "park", "created_at", "ended_at")
+TERMINAL = frozenset({"completed", "failed", "stopped"})
+"""As in contract.task, which loads pydantic."""
+_SIGNS = ("owner", "asked", "park", "lease_until", "park_at", "open_children", "claimed_at", "token_at", "tool_at")
+_FIELDS = ("state", "run", "title", "created_at", "ended_at", *_SIGNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +29,8 @@ class Listed:
     state: str
     run: int
     title: str
-    waiting_human: bool
-    """A question of it waits for an answer."""
+    presence: Presence | None
+    """How it is heard of; None: it has ended, or waits for a coordinator."""
     created_at: int
     ended_at: int
 
@@ -39,8 +43,10 @@ class Page:
     now_ms: int
 
 
-def read_page(url: str, *, prefix: str, offset: int, count: int) -> Page:
-    """Read one page; entries without a record are skipped. Raises ServerUnreachable."""
+def read_page(url: str, *, prefix: str, offset: int, count: int, silent_ms: int) -> Page:
+    """Read one page; entries without a record are skipped. `silent_ms`: what counts as a silence.
+
+    Raises ServerUnreachable."""
     keys = Keys(prefix)
     try:
         with redis.Redis.from_url(url, socket_timeout=SOCKET_TIMEOUT_SECONDS, protocol=2) as client:
@@ -53,11 +59,27 @@ def read_page(url: str, *, prefix: str, offset: int, count: int) -> Page:
             *rows, now = pipeline.execute()
     except (redis.RedisError, OSError) as error:
         raise ServerUnreachable(f"the server does not answer: {error}") from error
-    listed = (_listed(task_id, row) for task_id, row in zip(found, rows, strict=True) if row[0] is not None)
-    return Page(tuple(listed), int(now[0]) * 1000 + int(now[1]) // 1000)
+    now_ms = int(now[0]) * 1000 + int(now[1]) // 1000
+    known = ((task_id, row) for task_id, row in zip(found, rows, strict=True) if row[0] is not None)
+    return Page(tuple(_listed(task_id, row, now_ms, silent_ms) for task_id, row in known), now_ms)
 
 
-def _listed(task_id: TaskId, row: Sequence[bytes | None]) -> Listed:
-    state, run, title, asked, park, created, ended = ((value or b"").decode() for value in row)
-    waiting = asked == "1" and bool(park)
-    return Listed(task_id, state, int(run or 0), title, waiting, int(created or 0), int(ended or 0))
+def _listed(task_id: TaskId, row: Sequence[bytes | None], now_ms: int, silent_ms: int) -> Listed:
+    state, run, title, created, ended, *signs = ((value or b"").decode() for value in row)
+    presence = presence_of(_signs(state, signs), now_ms=now_ms, silent_ms=silent_ms)
+    return Listed(task_id, state, int(run or 0), title, presence, int(created or 0), int(ended or 0))
+
+
+def _signs(state: str, values: Sequence[str]) -> Signs:
+    owner, asked, park, *numbers = values
+    lease_until, park_at, open_children, *progress = (int(number or 0) for number in numbers)
+    return Signs(
+        terminal=state in TERMINAL,
+        owned=bool(owner),
+        lease_until=lease_until,
+        park=park,
+        park_at=park_at,
+        asked=asked == "1",
+        open_children=open_children,
+        progress_at=max(progress),
+    )

@@ -25,8 +25,8 @@ _ENDINGS = {("finish", "OK"), ("finish", "STOPPED"), ("finish", "ALREADY"), ("pa
 class Ownership:
     """Holding one run of one task, until it is lost, finished or parked."""
 
-    def __init__(self, connection: Connection, *, lease_ms: int, grant: Grant, answer: Answer) -> None:
-        """Starts the local clock; `answer` is the claim's."""
+    def __init__(self, connection: Connection, *, lease_ms: int, silent_ms: int, grant: Grant, answer: Answer) -> None:
+        """Starts the local clock; `answer` is the claim's; a renewal notices a silence of `silent_ms`."""
         self.grant = grant
         self.task_id = grant.task_id
         self.run = grant.run
@@ -49,6 +49,7 @@ class Ownership:
         """Called after each renew that succeeded."""
         self._connection = connection
         self._ttl = lease_ms
+        self._silent_ms = silent_ms
         self._lock = asyncio.Lock()
         self._writes = 0
         self._running: set[asyncio.Task[Answer]] = set()
@@ -86,7 +87,7 @@ class Ownership:
     async def renew(self) -> Ack:
         """Extend the lease. Raises LeaseLost."""
         before = self._writes
-        answer, sent_at = await self._persist("renew", {"ttl": self._ttl}, ())
+        answer, sent_at = await self._persist("renew", {"ttl": self._ttl, "silent_ms": self._silent_ms}, ())
         self._clock.renewed(sent_at)
         self.renewed_at = sent_at
         overlapped = self._writes != before or self._lock.locked()

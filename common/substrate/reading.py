@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from celeriac.common.contract.ids import TaskId, session_of
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
+from celeriac.common.contract.presence import Presence, Signs, presence_of
 from celeriac.common.contract.task import (
     Lease,
     Limits,
@@ -30,6 +31,8 @@ from celeriac.common.substrate.types import TIMEOUT, NewTask, StoredAnswer
 _SPEC: TypeAdapter[Spec] = TypeAdapter(Spec)
 WAKING = ("n:", "m:")
 """Entries that count as unread: notifications and messages."""
+PROGRESS_FIELDS = ("claimed_at", "token_at", "tool_at")
+"""The newest of these is when the run was last heard of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +111,8 @@ def own_stop(fields: Mapping[str, str], run: int) -> Stop | None:
     )
 
 
-def record(task_id: TaskId, raw: Raw) -> Record:
-    """Build the read model."""
+def record(task_id: TaskId, raw: Raw, *, now_ms: int, silent_ms: int) -> Record:
+    """Build the read model, as of the server's time `now_ms`; `silent_ms`: what counts as a silence."""
     return Record(
         task_id=task_id,
         kind=Kind(raw.word("kind")),
@@ -123,7 +126,7 @@ def record(task_id: TaskId, raw: Raw) -> Record:
         fence=raw.count("fence"),
         lease=_lease(raw),
         park=_park(raw),
-        stop=raw.stop,
+        stop=_stop(raw),
         workspace=Workspace.model_validate_json(raw.word("workspace")) if raw.word("workspace") else None,
         labels=tuple(orjson.loads(raw.word("labels"))),
         mode=Mode(raw.word("mode")),
@@ -139,7 +142,29 @@ def record(task_id: TaskId, raw: Raw) -> Record:
         tlen=raw.count("tlen"),
         unread=unread(raw.inbox),
         activities=tuple(raw.activities),
+        presence=_presence(raw, now_ms, silent_ms),
+        read_at=now_ms,
     )
+
+
+def _presence(raw: Raw, now_ms: int, silent_ms: int) -> Presence | None:
+    signs = Signs(
+        terminal=State(raw.word("state")).terminal,
+        owned=bool(raw.word("owner")),
+        lease_until=raw.count("lease_until"),
+        park=raw.word("park"),
+        park_at=raw.count("park_at"),
+        asked=raw.word("asked") == "1",
+        open_children=raw.count("open_children"),
+        progress_at=max(map(raw.count, PROGRESS_FIELDS)),
+    )
+    return presence_of(signs, now_ms=now_ms, silent_ms=silent_ms)
+
+
+def _stop(raw: Raw) -> Stop | None:
+    if raw.stop is None or raw.count("unseen") != raw.count("run"):
+        return raw.stop
+    return raw.stop.model_copy(update={"confirmed": False})
 
 
 def _times(raw: Raw) -> Times:

@@ -21,11 +21,12 @@ Sender = tuple[TaskId, str]
 class Records:
     """The records of all tasks of one server."""
 
-    def __init__(self, connection: Connection, sessions: Sessions, hints: Hints) -> None:
-        """`sessions` lists what is created; `hints` tells processes."""
+    def __init__(self, connection: Connection, sessions: Sessions, hints: Hints, *, silent_ms: int) -> None:
+        """`sessions` lists what is created; `hints` tells processes; `silent_ms`: what counts as a silence."""
         self._connection = connection
         self._sessions = sessions
         self._hints = hints
+        self._silent_ms = silent_ms
 
     async def create(self, task: NewTask, *, parent_token: str | None) -> Created:
         """Write the record of a new task. A session (no parent, no token) is listed first.
@@ -152,8 +153,7 @@ class Records:
 
     async def server_time_ms(self) -> int:
         """The server's clock, epoch milliseconds: what park times and deadlines are measured by."""
-        seconds, micros = texts(await self._connection.command("TIME"))
-        return int(seconds) * 1000 + int(micros) // 1000
+        return _milliseconds(await self._connection.command("TIME"))
 
     async def poke(self, task_id: TaskId) -> None:
         """Hint every process that holds this task or an open task below it."""
@@ -184,7 +184,8 @@ class Records:
                 ("LRANGE", keys.task(task, "in"), 0, -1),
                 ("LRANGE", keys.task(task, "act"), 0, -1),
             ]
-        rows = await self._connection.spread(wanted)
+        *rows, clock = await self._connection.spread([*wanted, ("TIME",)])
+        now_ms = _milliseconds(clock)
         raws = [Raw(mapping(rows[i]), texts(rows[i + 1]), texts(rows[i + 2])) for i in range(0, len(rows), 3)]
         known = [(task, raw) for task, raw in zip(tasks, raws, strict=True) if raw.fields]
         outcomes = await self._connection.spread(
@@ -192,7 +193,12 @@ class Records:
         )
         stops = await self._stops(known)
         return tuple(
-            record(task, Raw(raw.fields, raw.inbox, raw.activities, text(outcome), stop))
+            record(
+                task,
+                Raw(raw.fields, raw.inbox, raw.activities, text(outcome), stop),
+                now_ms=now_ms,
+                silent_ms=self._silent_ms,
+            )
             for (task, raw), outcome, stop in zip(known, outcomes, stops, strict=True)
         )
 
@@ -203,6 +209,12 @@ class Records:
         rows = await self._connection.spread([("HMGET", self._record(link), *names) for link in above])
         fields = {link: dict(zip(names, texts(row), strict=True)) for link, row in zip(above, rows, strict=True)}
         return [_effective_stop(raw, fields) for _, raw in known]
+
+
+def _milliseconds(time: object) -> int:
+    """The reply to TIME as epoch milliseconds."""
+    seconds, micros = texts(time)
+    return int(seconds) * 1000 + int(micros) // 1000
 
 
 def _effective_stop(raw: Raw, ancestors: dict[TaskId, dict[str, str]]) -> Stop | None:

@@ -3,6 +3,7 @@
 from redis.asyncio import Redis
 
 from celeriac.common.contract.ids import TaskId
+from celeriac.common.contract.presence import SILENT_SECONDS
 from celeriac.common.substrate.connection import Connection
 from celeriac.common.substrate.events import Events
 from celeriac.common.substrate.hints import Hints
@@ -23,6 +24,7 @@ MAX_ATTEMPTS = 3
 """PROTOCOL 3, claim."""
 MAX_ATTEMPTS_TOTAL = 20
 """PROTOCOL 3, claim."""
+SILENT_MS = round(SILENT_SECONDS * 1000)
 
 
 class Substrate:
@@ -34,7 +36,7 @@ class Substrate:
         self.lease_ms = terms.lease_ms
         self.hints = Hints(connection)
         self.sessions = Sessions(connection)
-        self.records = Records(connection, self.sessions, self.hints)
+        self.records = Records(connection, self.sessions, self.hints, silent_ms=terms.silent_ms)
         self.inboxes = Inboxes(connection, self.sessions, self.hints)
         self.questions = Questions(connection, self.records, self.hints)
         self.transcripts = Transcripts(connection)
@@ -51,11 +53,12 @@ class Substrate:
         lease_ms: int = LEASE_MS,
         max_attempts: int = MAX_ATTEMPTS,
         max_attempts_total: int = MAX_ATTEMPTS_TOTAL,
+        silent_ms: int = SILENT_MS,
         scripts: ScriptLibrary | None = None,
     ) -> "Substrate":
         """Prepare for the server at `url`; no I/O. `scripts` is for tests. Raises UsageError for a bad URL."""
         connection = Connection.to(url, keys=Keys(prefix), scripts=scripts or packaged())
-        return cls(connection, Terms(lease_ms, max_attempts, max_attempts_total))
+        return cls(connection, Terms(lease_ms, max_attempts, max_attempts_total, silent_ms))
 
     @classmethod
     def over(

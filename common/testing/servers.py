@@ -96,7 +96,7 @@ class PrivateServer:
             self.kill()
 
 
-TERMS = Terms(lease_ms=15_000, max_attempts=3, max_attempts_total=20)
+TERMS = Terms(lease_ms=15_000, max_attempts=3, max_attempts_total=20, silent_ms=60_000)
 """The defaults of the product."""
 
 

@@ -8,13 +8,11 @@ from pathlib import Path
 import click
 
 from celeriac.common.contract.errors import BadSettings, ServerUnreachable
+from celeriac.common.contract.presence import SILENT_SECONDS, Presence
 from celeriac.common.layers import ENVIRON, Leaves, collect
-from celeriac.common.substrate.listing import Listed, read_page
+from celeriac.common.substrate.listing import TERMINAL, Listed, read_page
 from celeriac.coordinator.servers import no_answer, resolve_url
 from celeriac.coordinator.words import brief, duration
-
-TERMINAL = frozenset({"completed", "failed", "stopped"})
-"""As in contract.task, which loads pydantic."""
 
 
 @click.command("list")
@@ -29,7 +27,8 @@ def list_jobs(count: int, offset: int, output_format: str, redis_url: str | None
     leaves = collect({"redis.url": redis_url}, cwd=Path.cwd(), environ=ENVIRON)
     url = resolve_url(_text(leaves, "redis.url"), Path(_text(leaves, "home") or ""))
     try:
-        page = read_page(url, prefix=_text(leaves, "redis.prefix") or "", offset=offset, count=count)
+        prefix, silent_ms = _text(leaves, "redis.prefix") or "", round(_silent_seconds(leaves) * 1000)
+        page = read_page(url, prefix=prefix, offset=offset, count=count, silent_ms=silent_ms)
     except ServerUnreachable as error:
         raise no_answer(url) from error
     if output_format == "json":
@@ -46,8 +45,15 @@ def _text(leaves: Leaves, key: str) -> str | None:
     return value
 
 
+def _silent_seconds(leaves: Leaves) -> float:
+    where, value = leaves.get("lease.silent_seconds", ("", SILENT_SECONDS))
+    if not isinstance(value, int | float) or value <= 0:
+        raise BadSettings(f"{where}: lease.silent_seconds must be a number of seconds above 0; correct or leave it out")
+    return value
+
+
 def list_line(one: Listed, now_ms: int) -> str:
-    """`s-…  running  run 1  2 min 3 s  title`."""
-    state = "waiting_human" if one.waiting_human else one.state
+    """`s-…  running  run 1  2 min 3 s  title`; what is out of the ordinary stands in the state's place."""
+    state = one.state if one.presence in {None, Presence.ALIVE} else str(one.presence)
     elapsed = duration(max(0, (one.ended_at if one.state in TERMINAL else now_ms) - one.created_at))
     return f"{one.session_id}  {state:<16}  run {one.run}  {elapsed:>12}  {brief(one.title, 80)}"

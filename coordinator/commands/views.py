@@ -8,14 +8,15 @@ import click
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonValue
 from celeriac.common.contract.messages import Line
-from celeriac.common.contract.task import Record
+from celeriac.common.contract.presence import Presence
+from celeriac.common.contract.task import Record, Stop
 from celeriac.common.settings import Settings
 from celeriac.coordinator.client import Client
 from celeriac.coordinator.commands import options
 from celeriac.coordinator.display import activity_of, block_text, decoded, describe_call, task_line
 from celeriac.coordinator.follow import OutputFormat
 from celeriac.coordinator.jobs import summary_of
-from celeriac.coordinator.words import brief, harmless
+from celeriac.coordinator.words import brief, duration, harmless
 
 
 @click.command()
@@ -39,8 +40,14 @@ async def _show(settings: Settings, task_id: TaskId, output: OutputFormat) -> in
     for line in record_lines(record):
         options.streams().answer(line)
     for task in below:
-        options.streams().answer("  ".join(filter(None, (task_line(summary_of(task)), brief(activity_of(task))))))
+        options.streams().answer(tree_line(task))
     return 0
+
+
+def tree_line(record: Record) -> str:
+    """The line of a task, its presence where that is out of the ordinary, and what it does."""
+    unusual = "" if record.presence in {None, Presence.ALIVE} else f"[{record.presence}]"
+    return "  ".join(filter(None, (task_line(summary_of(record)), unusual, brief(activity_of(record)))))
 
 
 def record_lines(record: Record) -> Iterable[str]:
@@ -49,6 +56,8 @@ def record_lines(record: Record) -> Iterable[str]:
         "task": record.task_id,
         "title": brief(record.title),
         "state": record.state.value,
+        "presence": str(record.presence or ""),
+        "progress": progress_text(record),
         "run": str(record.run),
         "reason": brief(record.outcome.reason) if record.outcome else "",
         "path": record.path,
@@ -58,11 +67,26 @@ def record_lines(record: Record) -> Iterable[str]:
         "workspace": record.workspace.root if record.workspace else "",
         "owner": f"{record.lease.process} ({record.lease.owner})" if record.lease else "",
         "parked": f"{record.park.why} until {record.park.until}" if record.park else "",
-        "stop": f"{record.stop.kind}: {brief(record.stop.reason)}" if record.stop else "",
+        "stop": stop_text(record.stop) if record.stop else "",
         "unread": str(record.unread) if record.unread else "",
         "activity": "; ".join(brief(activity, 60) for activity in record.activities),
     }
     return (f"{name:<10} {value}" for name, value in fields.items() if value)
+
+
+def progress_text(record: Record) -> str:
+    """`token 2.0 s ago, tool 12 s ago, heartbeat 0.4 s ago`; nothing for a run that has ended."""
+    if record.state.terminal:
+        return ""
+    progress = record.progress
+    times = {"token": progress.token_at, "tool": progress.tool_at, "heartbeat": progress.heartbeat_at}
+    return ", ".join(f"{kind} {duration(max(0, record.read_at - at))} ago" for kind, at in times.items() if at)
+
+
+def stop_text(stop: Stop) -> str:
+    """`user: no longer needed`, and whether the end of its processes was seen."""
+    seen = "" if stop.confirmed else " (not confirmed: its owner was lost)"
+    return f"{stop.kind}: {brief(stop.reason)}{seen}"
 
 
 @click.command()

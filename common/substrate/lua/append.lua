@@ -1,4 +1,4 @@
--- uses: base events ownership stop inbox owner lines
+-- uses: base events ownership stop inbox presence owner lines
 -- ARGV[2..]: the lines.
 local function is_head(ids)
   if #ids == 0 then return true end
@@ -27,6 +27,6 @@ if A.at ~= r.tlen or not is_head(A.consume) then return answer('CONFLICT') end
 consume(r)
 resume(r)
 append_lines(r, 2)
-if A.progress then put(r, { attempts = 0 }) end
+if A.progress then progressed(r, { attempts = 0, [A.answered and 'token_at' or 'tool_at'] = now }) end
 if A.asked then put(r, { asked = '1' }) end
 return keep(r, ack(r))

@@ -1,4 +1,4 @@
--- uses: base events ownership stop inbox settle
+-- uses: base events ownership stop inbox presence settle
 local function granted(r)
   local stop = stop_of(r, ANCESTORS)
   return {
@@ -36,7 +36,7 @@ inform_back(r, r.lost_fence)
 if r.state ~= 'queued' then move(r, 'queued') end
 put(r, {
   fence = r.fence + 1, owner = int(r.fence + 1) .. '/' .. A.nonce, proc = A.proc, lease_until = now + A.ttl,
-  park = '', park_at = 0, why = '', wake_n = 0, heartbeat_at = now,
+  park = '', park_at = 0, why = '', wake_n = 0, heartbeat_at = now, claimed_at = now, silent = 0,
 })
 if r.started_at == 0 then put(r, { started_at = now }) end
 move(r, 'running')

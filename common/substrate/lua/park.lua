@@ -1,4 +1,4 @@
--- uses: base events ownership stop inbox owner
+-- uses: base events ownership stop inbox presence owner
 local r = load(K.task, A.task)
 if not holds(r, A.token) then return answer('LOST') end
 if stop_of(r, ANCESTORS) then return ack(r) end
@@ -10,4 +10,6 @@ put(r, {
   owner = '', proc = '', lease_until = 0, park = A.park, park_at = A.now and now or A.park_at, why = A.why,
 })
 move(r, 'queued')
+-- A release is no park: the next owner may come at once.
+if not A.now then tell(r, A.why == 'human' and 'waiting_human' or 'parked') end
 return answer('OK')

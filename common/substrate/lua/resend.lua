@@ -1,4 +1,4 @@
--- uses: base events ownership stop inbox settle
+-- uses: base events ownership stop inbox presence settle
 local FIRST_WAIT_MS = 2000
 local LONGEST_WAIT_MS = 30000
 
@@ -11,6 +11,7 @@ end
 local function inform_lost(r)
   if r.owner == '' or r.lost_fence >= r.fence then return end
   put(r, { lost_fence = r.fence })
+  tell(r, 'lost')
   inform(r, 'l', r.fence)
 end
 

@@ -21,7 +21,7 @@ LEASE_MS = 240
 @pytest.fixture
 async def short() -> AsyncIterator[Kit]:
     server = FakeServer()
-    substrate = in_memory(server=server, terms=Terms(LEASE_MS, 3, 20))
+    substrate = in_memory(server=server, terms=Terms(LEASE_MS, 3, 20, 60_000))
     client = FakeAsyncRedis(server=server, protocol=2)
     yield Kit(substrate, client, Keys())
     await client.aclose()

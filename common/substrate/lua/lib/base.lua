@@ -21,7 +21,7 @@ local TEXTS = {
 }
 local NUMBERS = {
   'run', 'fence', 'lease_until', 'tlen', 'park_at', 'stop_upto', 'stop_at', 'open_children', 'attempts',
-  'attempts_total', 'wake_at', 'wake_n', 'sent', 'seal', 'started_at', 'lost_fence', 'back_fence', 'limit_ms',
+  'attempts_total', 'wake_at', 'wake_n', 'sent', 'seal', 'started_at', 'lost_fence', 'back_fence', 'limit_ms', 'silent',
 }
 local FIELDS = {}
 for _, name in ipairs(TEXTS) do FIELDS[#FIELDS + 1] = name end

@@ -6,6 +6,11 @@ local function event(r, kind, seq, data)
     'seq', int(seq), 'by', r.proc, 'data', data)
 end
 
+-- How a run is heard of, where no state tells it.
+local function tell(r, presence)
+  event(r, 'system', 0, '{"subtype":"status","data":{"presence":"' .. presence .. '"}}')
+end
+
 local function move(r, state)
   if r.state == state then return end
   put(r, { state = state })

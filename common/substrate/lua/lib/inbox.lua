@@ -32,6 +32,7 @@ end
 local function inform_back(r, fence)
   if r.lost_fence ~= fence or r.back_fence >= fence then return end
   put(r, { back_fence = fence })
+  tell(r, 'alive')
   inform(r, 'b', fence)
 end
 

@@ -65,7 +65,9 @@ end
 -- Failed only by the run's own limit; whatever came through the chain stops it.
 local function stopped_as(stop) return stop.own and stop.kind == 'limit' and 'failed' or 'stopped' end
 
+-- An owner whose lease ran out was not seen to end its processes: the stop is told as not confirmed.
 local function settle_stopped(r, stop)
+  if r.owner ~= '' then put(r, { unseen = r.run }) end
   return settle(r, {
     state = stopped_as(stop), subtype = 'error_during_execution', reason = stop.reason, partial = false,
     rest = rest_of(r),
