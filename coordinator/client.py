@@ -82,6 +82,7 @@ class Client:
             lease_ms=round(settings.lease.seconds * 1000),
             max_attempts=settings.supervisor.max_attempts,
             max_attempts_total=settings.supervisor.max_attempts_total,
+            silent_ms=round(settings.lease.silent_seconds * 1000),
         )
         try:
             await _ping(substrate, url)

@@ -250,5 +250,5 @@ def summary_of(record: Record) -> TaskSummary:
         state=record.state,
         runs=record.run,
         usage=record.usage,
-        duration_ms=max(0, times.ended - times.created) if times.ended else 0,
+        duration_ms=max(0, (times.ended or record.read_at) - times.created),
     )
