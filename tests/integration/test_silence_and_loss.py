@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from celeriac.common.contract.events import SystemEvent
-from celeriac.common.contract.json import JsonObject, JsonValue
+from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.presence import Presence
 from celeriac.common.contract.task import Record, State
