@@ -4,6 +4,7 @@ A block is given out only when it is complete, an answer only when message_stop 
 ends earlier is a BrokenStream, an orderly close of the connection too (MODEL_API: no exception tells of it).
 """
 
+import time
 from typing import cast
 
 from celeriac.common.contract.json import JsonObject, JsonValue
@@ -15,6 +16,7 @@ from celeriac.common.llm.client import (
     ModelEvent,
     ModelFailure,
     Overloaded,
+    Pulse,
     RateLimited,
     RawEvent,
     Started,
@@ -24,6 +26,8 @@ from celeriac.common.llm.wire import loads_object
 
 NOTHING_YET = "the response headers"
 """`BrokenStream.after` when no event had come."""
+PULSE_SECONDS = 5.0
+"""Between two signs of tokens that are no text: much less than a silence, and rare enough to cost nothing."""
 CUT_REASONS = frozenset({"max_tokens", "model_context_window_exceeded"})
 """Stop reasons that end an answer wherever it happens to be."""
 _APPENDED = {
@@ -96,6 +100,7 @@ class Accumulator:
         self._open: dict[int, _Block] = {}
         self._seen: set[int] = set()
         self._held: BlockDone | None = None
+        self._pulsed_at = time.monotonic()
         self._usage: dict[str, int] = {}
         self._stop_reason: str | None = None
 
@@ -167,7 +172,14 @@ class Accumulator:
     def _block_delta(self, data: JsonObject) -> list[ModelEvent]:
         index, block = self._opened(data)
         text = block.take(_object(data, "delta"))
-        return [TextDelta(index, text)] if text else []
+        return [TextDelta(index, text)] if text else self._pulse()
+
+    def _pulse(self) -> list[ModelEvent]:
+        now = time.monotonic()
+        if now - self._pulsed_at < PULSE_SECONDS:
+            return []
+        self._pulsed_at = now
+        return [Pulse()]
 
     def _block_stop(self, data: JsonObject) -> list[ModelEvent]:
         index, block = self._opened(data)

@@ -75,6 +75,12 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class Pulse:
+    """Tokens arrive that are no text: thinking, or the input of a call. Sent now and then, so that a long one does not
+    look like a silence."""
+
+
+@dataclass(frozen=True, slots=True)
 class BlockDone:
     """A content block is complete (its tool input parsed). Never sent for a block that was cut."""
 
@@ -97,7 +103,7 @@ class RawEvent:
     event: JsonObject
 
 
-ModelEvent = Started | TextDelta | BlockDone | Finished | RawEvent
+ModelEvent = Started | TextDelta | Pulse | BlockDone | Finished | RawEvent
 
 
 class ModelFailure(CeleriacError):

@@ -17,6 +17,7 @@ from celeriac.common.llm.client import (
     Finished,
     ModelEvent,
     ModelFailure,
+    Pulse,
     RawEvent,
     Request,
     TextDelta,
@@ -92,6 +93,8 @@ async def _take(deps: RunDeps, turn: Turn, executor: Executor, event: ModelEvent
     match event:
         case TextDelta(text=text):
             deps.output.text(text)
+        case Pulse():
+            deps.output.heard()
         case BlockDone(block=block):
             _dispatch(deps, executor, block)
         case Finished(stop_reason=stop_reason, usage=usage):

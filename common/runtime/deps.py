@@ -83,7 +83,15 @@ class Output(Protocol):
     """Live output of the run; never blocks the loop."""
 
     def text(self, chunk: str) -> None:
-        """A piece of the answer or of a tool's output."""
+        """A piece of the answer."""
+        ...
+
+    def printed(self, chunk: str) -> None:
+        """A piece of a tool's output."""
+        ...
+
+    def heard(self) -> None:
+        """Tokens arrive that are not shown."""
         ...
 
     def activity(self, line: str) -> None:

@@ -226,7 +226,7 @@ class Executor:
 
     def _context(self, slot: Slot) -> ToolContext:
         async def emit(text: str) -> None:
-            self._deps.output.text(text)
+            self._deps.output.printed(text)
 
         identity = self._deps.identity
         return ToolContext(

@@ -43,17 +43,31 @@ class LiveOutput:
         self._chunks: list[str] = []
         self._notices: list[JsonObject] = []
         self._acted = False
+        """Whether the ring has changed."""
+        self._token_heard = False
+        self._tool_heard = False
         self._ready = asyncio.Event()
 
     def text(self, chunk: str) -> None:
-        """Buffer a piece of output."""
+        """Buffer a piece of the answer."""
         self._chunks.append(clean_text(chunk))
+        self.heard()
+
+    def printed(self, chunk: str) -> None:
+        """Buffer a piece of a tool's output."""
+        self._chunks.append(clean_text(chunk))
+        self._tool_heard = True
+        self._ready.set()
+
+    def heard(self) -> None:
+        """Have the time of the last token written."""
+        self._token_heard = True
         self._ready.set()
 
     def activity(self, line: str) -> None:
         """Put a line into the ring."""
         self._ring = [*self._ring, clean_text(line)][-ACTIVITIES_KEPT:]
-        self._acted = True
+        self._acted = self._tool_heard = True
         self._ready.set()
 
     def notice(self, subtype: str, data: JsonObject) -> None:
@@ -73,12 +87,14 @@ class LiveOutput:
     async def _flush_output(self) -> None:
         chunks, self._chunks = self._chunks, []
         acted, self._acted = self._acted, False
-        if chunks or acted:
+        token, self._token_heard = self._token_heard, False
+        tool, self._tool_heard = self._tool_heard, False
+        if token or tool:
             await self._emitter.emit(
                 chunks=["".join(chunks)] if chunks else (),
                 activities=self._ring if acted else None,
-                token_at=bool(chunks),
-                tool_at=acted,
+                token_at=token,
+                tool_at=tool,
             )
 
     async def run(self) -> None:

@@ -111,7 +111,7 @@ class ShellTask:
 
     async def _start(self) -> Running:
         async def emit(text: str) -> None:
-            self.output.text(text)
+            self.output.printed(text)
 
         settings = self.runner.settings
         assert self.record.workspace is not None

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.task import Usage
+from celeriac.common.llm import accumulate
 from celeriac.common.llm.accumulate import NOTHING_YET, Accumulator
 from celeriac.common.llm.client import (
     BlockDone,
@@ -13,6 +14,7 @@ from celeriac.common.llm.client import (
     Finished,
     ModelEvent,
     Overloaded,
+    Pulse,
     RateLimited,
     RawEvent,
     Started,
@@ -224,3 +226,14 @@ def test_expanding_and_accumulating_gives_back_any_content(content: list[JsonObj
     assert blocks(run(events)) == content
     named = list(dict.fromkeys(event.label for event in events))
     assert named == labels(str(block["type"]) for block in content)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3600.0])
+def test_a_long_call_or_thinking_gives_signs_of_life_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(accumulate, "PULSE_SECONDS", seconds)
+    thinking = expand(answer({"type": "thinking", "thinking": "hm", "signature": "s"}, text("so")))
+    pulses = [event for event in run([*thinking]) if isinstance(event, Pulse)]
+    pulses += [event for event in run(tool_events("{}")) if isinstance(event, Pulse)]
+    assert bool(pulses) == (seconds == 0.0)
