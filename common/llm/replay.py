@@ -17,6 +17,7 @@ from celeriac.common.llm.client import (
     ServerFailed,
 )
 from celeriac.common.llm.fingerprint import fingerprint
+from celeriac.common.llm.ordering import in_order
 from celeriac.common.llm.playback import Cast, Playback, check_request, names_tasks, play
 from celeriac.common.llm.script import CallId, Fault, Job, Script, parse_script
 from celeriac.common.llm.waiting import Interrupted, pause, unless_aborted
@@ -83,6 +84,7 @@ class ReplayModel:
         attempt = await self._ledger.next_attempt(*call)
         line = self._script.line(call, attempt)
         check_request(line, call, [_as_json(message) for message in request.messages])
+        await in_order(line, call, self._ledger.attempts)
         cast = Cast(self._script, key.session, await self._ledger.attempts()) if names_tasks(line) else None
         return play(line, call, attempt, request.model, cast)
 

@@ -173,6 +173,8 @@ class Entry(_Strict):
     fault: Fault | None = None
     """With a reply on the same line it cuts that one, else the next reply of the same call."""
     expect: tuple[Pattern, ...] = ()
+    follows: tuple[CallId, ...] = ()
+    """Calls, each `[path, run, turn]`, that must have been asked before: so tasks that run at once end in one order."""
     pace_ms: Annotated[float, Field(ge=0)] = 0
     """Between two events."""
     repeat: Annotated[int, Field(ge=1)] = 1
@@ -277,6 +279,7 @@ def parse_script(text: str, source: str) -> Script:
         entries.setdefault(CallId(entry.path, entry.run, entry.turn), []).append((number, entry))
     if header is None:
         raise BadReplay(source, 1, f"the file is empty; {_HEADER_HINT}")
+    _check_order(source, entries)
     return Script(source, header, {call: _joined(source, listed) for call, listed in entries.items()})
 
 
@@ -326,6 +329,14 @@ def _why(error: ValueError | RecursionError) -> str:
         text = "unknown field" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
         return f"{where}: {text}" if where else text
     return f"not JSON: {error.msg}" if isinstance(error, json.JSONDecodeError) else str(error)
+
+
+def _check_order(source: str, entries: Mapping[CallId, list[tuple[int, Entry]]]) -> None:
+    """An answer may follow only what the file answers too; else it would wait in vain."""
+    for number, entry in (numbered for listed in entries.values() for numbered in listed):
+        for call in entry.follows:
+            if call not in entries:
+                raise BadReplay(source, number, f"it follows {call}, which no line answers")
 
 
 def _joined(source: str, listed: list[tuple[int, Entry]]) -> tuple[ScriptLine, ...]:

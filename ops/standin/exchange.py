@@ -11,7 +11,8 @@ from celeriac.common.contract.errors import CeleriacError
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.llm.client import ReplayFailed
-from celeriac.common.llm.playback import Cast, Playback, check_request, names_tasks, play
+from celeriac.common.llm.ordering import in_order
+from celeriac.common.llm.playback import Cast, Playback, Served, check_request, names_tasks, play
 from celeriac.common.llm.script import CallId, Entry, Reply, Script, ScriptLine
 from celeriac.ops.standin.validator import WINDOW_TOKENS, validate
 
@@ -94,6 +95,18 @@ class Answers:
         counts = self._attempts.setdefault(caller.session, {})
         counts[caller.call] = counts.get(caller.call, 0) + 1
         return counts[caller.call]
+
+    async def in_order(self, caller: Caller, attempt: int) -> None:
+        """Wait for the calls that this answer follows. Raises Refused if one never comes, or for a missing line."""
+        if caller.call is None:
+            return
+        try:
+            await in_order(self.script.line(caller.call, attempt), caller.call, lambda: self._served(caller))
+        except ReplayFailed as error:
+            raise Refused(500, str(error)) from error
+
+    async def _served(self, caller: Caller) -> Served:
+        return self._attempts[caller.session]
 
     def answer(self, caller: Caller, attempt: int, request: JsonObject) -> Playback:
         """What the script says. Raises Refused, for a missing line or a request that diverged too."""

@@ -111,6 +111,7 @@ class MessagesHandler(JsonHandler):
             attempt = self.services.answers.count(caller)
             self._entry["attempt"] = attempt
             self.services.keep_body(caller, attempt, self.request.body)
+            await self.services.answers.in_order(caller, attempt)
             playback = self.services.answers.answer(caller, attempt, request)
         except Refused as refused:
             self._note("request", request, status=refused.status, reason=refused.message)

@@ -1,5 +1,6 @@
 """Answers from a file: task references, expectations, fingerprints, attempts."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -11,10 +12,12 @@ from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.lifetime.cancel import AbortNode
+from celeriac.common.llm import ordering
 from celeriac.common.llm.client import ApiMessage, BlockDone, CallKey, ModelEvent, ReplayFailed, Request
 from celeriac.common.llm.fingerprint import fingerprint, mask_text
 from celeriac.common.llm.replay import MemoryLedger, ReplayModel, parse_script
 from celeriac.common.llm.script import CallId, tool_use_id
+from celeriac.common.testing.waiting import until
 
 SESSION = TaskId("s-0123456789abc")
 
@@ -89,6 +92,28 @@ async def test_a_task_reference_means_the_attempt_that_was_served_last() -> None
     await job.ask("s", 1, 1)
     (told,) = await job.blocks("s", 1, 2)
     assert told["text"] == ids.child(SESSION, Kind.AGENT, tool_use_id(CallId("s", 1, 1), 0, 2))
+
+
+async def test_an_answer_that_follows_a_call_comes_after_it_however_early_it_is_asked() -> None:
+    first, later = entry("s/1.0", 1, 1, text("first")), entry("s/1.1", 1, 1, text("later"), follows=[["s/1.0", 1, 1]])
+    job = Job(first, later)
+    waiting = asyncio.create_task(job.blocks("s/1.1", 1, 1))
+
+    async def asked() -> bool:
+        return ("s/1.1", 1, 1) in await job.ledger.attempts()
+
+    await until(asked, what="the early call")
+    assert not waiting.done()
+    await job.ask("s/1.0", 1, 1)
+    async with asyncio.timeout(5):
+        assert (await waiting)[0]["text"] == "later"
+
+
+async def test_an_answer_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordering, "WAIT_SECONDS", 0.01)
+    job = Job(entry("s", 1, 1, text("never asked")), entry("s", 1, 2, text("x"), follows=[["s", 1, 1]]))
+    with pytest.raises(ReplayFailed, match=r"replay waited 0 s at s run 1 turn 2 for s run 1 turn 1"):
+        await job.ask("s", 1, 2)
 
 
 @pytest.mark.parametrize("path", ["s/1.0", "s/1.1", "s/1.7", "s/5.0", "s/1.2"])

@@ -77,6 +77,7 @@ def test_bad_headers(text: str, number: int, why: str) -> None:
         ("3", "must be a JSON object"),
         (HEADER, "second header"),
         ('{"path":"s","path":"s","run":1,"turn":1}', "'path' stands twice"),
+        (line(rest=REPLY + ',"follows":["s"]'), "follows.0"),
         (line(rest='"reply":{"content":[]},"x":NaN'), "NaN"),
         (line(rest=REPLY + ',"extra":1'), "extra: unknown field"),
         ('{"path":"s","run":1,' + REPLY + "}", "turn"),
@@ -162,6 +163,13 @@ def test_a_missing_answer_is_told_with_path_run_and_turn() -> None:
         parsed.line(CallId("s/1.0", 2, 1), 1)
     with pytest.raises(ReplayFailed, match=r"no answer for s/1\.0 run 1 turn 1, attempt 2$"):
         parsed.line(CallId("s/1.0", 1, 1), 2)
+
+
+def test_an_answer_follows_only_what_the_file_answers() -> None:
+    second = line(turn=2, rest=REPLY + ',"follows":[["s",1,1]]')
+    assert script(line(), second).lines[CallId("s", 1, 2)][0].entry.follows == (S1,)
+    with pytest.raises(BadReplay, match=r"f\.jsonl, line 2: it follows s run 1 turn 1, which no line answers"):
+        script(second)
 
 
 def test_unused_lines_are_named() -> None:

@@ -136,6 +136,17 @@ async def test_attempts_are_counted_by_session_and_call() -> None:
         assert client.standin.unused() == []
 
 
+async def test_an_answer_that_follows_a_call_comes_after_it() -> None:
+    async with running(script(says("first"), says("later", turn=2, follows=[["s", 1, 1]]))) as client:
+        later = asyncio.create_task(client.ask(turn=2))
+        other = await client.ask(turn=1, session="s-9999999999999")  # another session's call does not count
+        assert other.status_code == 200 and not later.done()
+        assert (await client.ask(turn=1)).status_code == 200
+        assert "later" in (await later).text
+        asked = [(entry["session"], entry["turn"]) for entry in client.standin.journal.entries]
+    assert asked.index((SESSION, 1)) < asked.index((SESSION, 2))
+
+
 async def test_a_call_without_a_line_gets_500_and_says_which() -> None:
     async with running(script(says("x"))) as client:
         response = await client.ask(turn=7)
