@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 CODE := common coordinator workers ops src/celeriac/__init__.py src/celeriac/cli.py
 N ?= 10
 
-.PHONY: all demo test check bench kill format lock clean
+.PHONY: all demo fan-out test check bench kill format lock clean
 all: $(READY)
 
 $(READY): pyproject.toml requirements.lock
@@ -18,7 +18,10 @@ $(READY): pyproject.toml requirements.lock
 	@touch $@
 
 demo: $(READY)
-	@$(BIN)/python ops/examples/fix-a-bug/demo.py
+	@$(BIN)/python -P -m celeriac.ops.demo ops/examples/fix-a-bug
+
+fan-out: $(READY)
+	@$(BIN)/python -P -m celeriac.ops.demo ops/examples/fan-out --at-once 8
 
 test: $(READY)
 	$(BIN)/pytest -q -n auto --maxprocesses 4 --dist worksteal

@@ -21,6 +21,7 @@ from celeriac.common.contract.task import (
     SessionSpec,
     State,
     Subtype,
+    Times,
     Usage,
     Value,
     Workspace,
@@ -145,6 +146,8 @@ class TaskSummary(Value):
     state: State
     runs: int
     usage: Usage
+    times: Times = Times()
+    """Of the current run."""
     duration_ms: int
 
 
@@ -250,5 +253,6 @@ def summary_of(record: Record) -> TaskSummary:
         state=record.state,
         runs=record.run,
         usage=record.usage,
+        times=times,
         duration_ms=max(0, (times.ended or record.read_at) - times.created),
     )

@@ -51,13 +51,21 @@ class NotStopped(CeleriacError):
 class LocalRun:
     """One `run`."""
 
-    def __init__(self, settings: Settings, submission: Submission, output: OutputFormat, streams: Streams) -> None:
-        """Nothing is started yet."""
+    def __init__(
+        self,
+        settings: Settings,
+        submission: Submission,
+        output: OutputFormat,
+        streams: Streams,
+        environ: dict[str, str] | None = None,
+    ) -> None:
+        """Nothing is started yet. `environ`: what the cluster's processes inherit; None: what this one has."""
+        self.result: JobResult | None = None
         self._settings = settings
         self._submission = submission
         self._output = output
         self._streams = streams
-        self._cluster = LocalCluster(settings, environment())
+        self._cluster = LocalCluster(settings, environment() if environ is None else environ)
 
     async def run(self) -> int:
         """Start, submit, follow, clean up; the exit code."""
@@ -73,8 +81,8 @@ class LocalRun:
             if self._output is OutputFormat.TEXT:
                 self._streams.say(f"celeriac: commands run without a sandbox (sandbox.mode {settings.sandbox.mode})")
             async with Client.connect(settings) as client:
-                result = await self._job(client, interrupts)
-        return finish(result, self._output, self._streams)
+                self.result = await self._job(client, interrupts)
+        return finish(self.result, self._output, self._streams)
 
     async def _job(self, client: Client, interrupts: Interrupts) -> JobResult:
         job = await client.create(self._submission)

@@ -12,7 +12,8 @@ import pytest
 
 from celeriac.common.testing.command import CommandLine, Said
 
-EXAMPLE = Path(__file__).parents[2] / "ops" / "examples" / "fix-a-bug"
+EXAMPLES = Path(__file__).parents[2] / "ops" / "examples"
+EXAMPLE = EXAMPLES / "fix-a-bug"
 REPLAY = (EXAMPLE / "replay.jsonl").read_text()
 SCRIPTS = sysconfig.get_path("scripts")
 
@@ -22,22 +23,60 @@ def plain_pytest_passes(workspace: Path) -> bool:
     return subprocess.run([f"{SCRIPTS}/pytest", "-q"], cwd=workspace, capture_output=True, check=False).returncode == 0
 
 
-def test_the_demo_runs_a_whole_job_and_leaves_nothing(tmp_path: Path) -> None:
+def demonstrate(example: Path, tmp_path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
+    """As `make` does it; nothing of it may be left, no file and no process."""
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"):
         environment.pop(name, None)
-    command = [sys.executable, str(EXAMPLE / "demo.py")]
+    command = [sys.executable, "-P", "-m", "celeriac.ops.demo", str(example), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("celeriac")]
+    left = [at for at in Path("/proc").glob("[0-9]*/environ") if f"TMPDIR={tmp_path}\0".encode() in environ_of(at)]
+    assert not left
+    return done
+
+
+def tree_of(stderr: str) -> list[list[str]]:
+    """The words of each task's last line."""
+    return [line.split() for line in stderr.splitlines() if " tokens  " in line]
+
+
+def test_the_demo_runs_a_whole_job_and_leaves_nothing(tmp_path: Path) -> None:
+    done = demonstrate(EXAMPLE, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("The tests pass now: 4 passed")
-    tree = [line.split() for line in done.stderr.splitlines() if " tokens  " in line]
+    tree = tree_of(done.stderr)
     assert [line[0] for line in tree] == ["s", "sh", "a"]
     assert tree[2][3:5] == ["2", "runs"] and all(line[1].startswith(f"{line[0]}-") for line in tree)
     assert "pytest before: 1 failed, 3 passed" in done.stderr and "pytest after: 4 passed" in done.stderr
     assert "total: " in done.stderr
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith("celeriac")]
-    left = [at for at in Path("/proc").glob("[0-9]*/environ") if f"TMPDIR={tmp_path}\0".encode() in environ_of(at)]
-    assert not left
+
+
+def test_eight_agents_work_at_the_same_time_and_the_coordinator_sums_up(tmp_path: Path) -> None:
+    done = demonstrate(EXAMPLES / "fan-out", tmp_path, "--at-once", "8")
+    assert done.returncode == 0, done.stderr
+    assert "9 passed" in done.stdout and done.stdout.count("\n- ") == 8
+    tree = tree_of(done.stderr)
+    assert [line[0] for line in tree] == ["s", *["a"] * 8, "sh"] and len({line[1] for line in tree}) == 10
+    notified = [line.split() for line in done.stderr.splitlines() if "notification: [a-" in line]
+    assert [words[3] for words in notified] == ["completed]"] * 8
+    assert {words[2].strip("[") for words in notified} == {line[1] for line in tree[1:9]}
+    assert "pytest before: 8 failed, 1 passed" in done.stderr and "pytest after: 9 passed" in done.stderr
+    assert "agents at work at the same time, by their records: 8" in done.stderr
+
+
+@pytest.mark.parametrize("fault", ["no fault to begin with", "too few agents"])
+def test_a_demonstration_that_shows_nothing_fails(fault: str, tmp_path: Path) -> None:
+    example = tmp_path / "example"
+    shutil.copytree(EXAMPLE, example)
+    if fault == "too few agents":
+        done = demonstrate(example, tmp_path, "--at-once", "2")
+        assert "by their records: 1" in done.stderr and "pytest after: 4 passed" in done.stderr
+    else:
+        (example / "package" / "tests" / "test_order.py").write_text("def test_nothing() -> None: ...\n")
+        done = demonstrate(example, tmp_path)
+        assert "nothing to demonstrate" in done.stderr
+    assert done.returncode == 1
 
 
 def environ_of(file: Path) -> bytes:

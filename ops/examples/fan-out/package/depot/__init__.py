@@ -1,0 +1,1 @@
+"""Everyday arithmetic of a parcel depot."""
