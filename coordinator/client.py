@@ -3,12 +3,10 @@
 Knows the substrate only. Coordinator processes are woken by hints; whatever a lost hint delays, their scan finds.
 """
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Literal
+from typing import Literal, overload
 
 from celeriac.common.contract import ids
 from celeriac.common.contract.errors import Refused, ServerUnreachable, UsageError
@@ -17,46 +15,14 @@ from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.messages import Line
 from celeriac.common.contract.task import Record
 from celeriac.common.settings import Settings, load
-from celeriac.common.substrate.events import START, FollowEntry
+from celeriac.common.substrate.events import START, parse_event_id
+from celeriac.common.substrate.patience import CLIENT_PATIENCE_SECONDS, FIRST_PATIENCE_SECONDS, Patience, log_it
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.substrate.types import Created, SendStatus, Sent
+from celeriac.coordinator import following
 from celeriac.coordinator.jobs import JobOptions, JobResult, Submission, prepare, result_of
 from celeriac.coordinator.servers import no_answer, resolve_url
-
-FOLLOW_BLOCK_MS = 1000
-"""How long one read of the events waits; bounds how late the end of a job whose last event was lost is seen."""
-STOP_LOOK_MS = 200
-"""How often a stop looks again for owners that died before they acted."""
-STOP_GRACE_SECONDS = 5.0
-"""Beyond one lease (after which anyone may settle a lost owner's task), before a stop is reported as not confirmed."""
-
-END_OF_RUN = "result"
-"""Type of the follow entry that ends a run."""
-
-
-class StopVerdict(StrEnum):
-    """What became of one task when its tree was stopped (PROTOCOL 4)."""
-
-    STOPPED = "stopped"
-    FINISHED = "already finished"
-    UNCONFIRMED = "not confirmed"
-
-
-@dataclass(frozen=True, slots=True)
-class StopLine:
-    """One line of the answer to a stop."""
-
-    task_id: TaskId
-    title: str
-    verdict: StopVerdict
-
-
-@dataclass(frozen=True, slots=True)
-class Followed:
-    """One event with the place after which to read on."""
-
-    cursor: str
-    event: Event
+from celeriac.coordinator.stopping import StopLine, Stopping
 
 
 class Client:
@@ -69,10 +35,14 @@ class Client:
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, to: str | Settings | None = None) -> AsyncIterator["Client"]:
+    async def connect(
+        cls, to: str | Settings | None = None, *, tell: Callable[[str], None] = log_it
+    ) -> AsyncIterator["Client"]:
         """Connect to a URL, to the server that these settings name, or (None) to the one that the settings here name.
 
-        Raises ServerUnreachable, which says how to start one, and BadSettings.
+        Every call waits for a server that does not answer (FIRST_PATIENCE_SECONDS here, CLIENT_PATIENCE_SECONDS later)
+        and repeats itself; `tell` is given a line when an outage has begun and when it is over. Raises
+        ServerUnreachable, which says how to start one, and BadSettings.
         """
         settings = to if isinstance(to, Settings) else load({"redis.url": to}, cwd=None)
         url = resolve_url(settings.redis.url, settings.home)
@@ -83,16 +53,31 @@ class Client:
             max_attempts=settings.supervisor.max_attempts,
             max_attempts_total=settings.supervisor.max_attempts_total,
             silent_ms=round(settings.lease.silent_seconds * 1000),
+            patience=Patience(CLIENT_PATIENCE_SECONDS, tell),
         )
         try:
-            await _ping(substrate, url)
+            await _reach(substrate, url)
             yield cls(substrate, settings)
         finally:
             await substrate.aclose()
 
-    async def submit(self, prompt: str | None, options: JobOptions | None = None) -> "Job":
-        """Check and store a job. Raises UsageError before anything is created, Refused if the server says no."""
-        return await self.create(prepare(prompt, options or JobOptions(), self._settings))
+    @overload
+    async def submit(
+        self, prompt: str | None, options: JobOptions | None = None, *, wait: Literal[False] = False
+    ) -> "Job": ...
+    @overload
+    async def submit(
+        self, prompt: str | None, options: JobOptions | None = None, *, wait: Literal[True]
+    ) -> JobResult: ...
+
+    async def submit(
+        self, prompt: str | None, options: JobOptions | None = None, *, wait: bool = False
+    ) -> "Job | JobResult":
+        """Check and store a job; its handle, or with `wait` its result when it has ended.
+
+        Raises UsageError before anything is created, Refused if the server says no."""
+        job = await self.create(prepare(prompt, options or JobOptions(), self._settings))
+        return await job.result() if wait else job
 
     async def create(self, submission: Submission) -> "Job":
         """Store a checked job; coordinators are told. Raises UsageError if its key names another request."""
@@ -142,34 +127,19 @@ class Client:
         """How often each (path, run, turn) was answered from the job's replay."""
         return await self._substrate.replays.attempts(session)
 
-    async def follow(self, task_id: TaskId, after: str = START) -> AsyncGenerator[Followed, None]:
-        """The events of the task's session from `after` on, until the session is terminal and all are read."""
-        session, cursor = ids.session_of(task_id), after
-        ended = (await self.get(session)).state.terminal
-        while True:
-            entries = await self._read(session, cursor, block_ms=None if ended else FOLLOW_BLOCK_MS)
-            if not entries and ended:
-                return
-            for cursor, entry in entries:
-                yield Followed(cursor, await self._substrate.events.expand(entry))
-            if not entries or any(entry.type == END_OF_RUN and entry.task_id == session for _, entry in entries):
-                ended = (await self.get(session)).state.terminal
+    async def follow(self, task_id: TaskId, after: str = START) -> AsyncGenerator[Event, None]:
+        """The events of the task's session, until the session has ended and all of them are read.
 
-    async def _read(self, session: TaskId, after: str, *, block_ms: int | None) -> Sequence[tuple[str, FollowEntry]]:
-        """Read events; a server that restarts meanwhile is waited for. Raises ServerUnreachable when it stays away."""
-        try:
-            return await self._substrate.events.read(session, after, block_ms=block_ms)
-        except ServerUnreachable:
-            await self.get(session)  # repeats itself for some seconds, where a blocked read does not
-            return ()
+        Each has an `event_id`; given as `after`, whoever follows goes on behind it, in whatever process. Where events
+        are no longer kept (about 100,000 are), a system event `events_trimmed` stands. Raises UsageError, NotFound."""
+        events = following.follow(self._substrate, task_id, parse_event_id(after))
+        async with aclosing(events):
+            async for event in events:
+                yield event
 
     async def wait(self, task_id: TaskId) -> JobResult:
         """Wait until this task (with its session, if it is one) has ended. Raises NotFound."""
-        session = ids.session_of(task_id)
-        cursor = await self._substrate.events.last_id(session)
-        while not (record := await self.get(task_id)).state.terminal:
-            entries = await self._read(session, cursor, block_ms=FOLLOW_BLOCK_MS)
-            cursor = entries[-1][0] if entries else cursor
+        record = await following.until_ended(self._substrate, task_id)
         return result_of(record, await self.tree(task_id))
 
     async def send(self, task_id: TaskId, text: str) -> Sent:
@@ -188,35 +158,7 @@ class Client:
         self, task_id: TaskId, reason: str, *, kind: Literal["user", "limit"] = "user"
     ) -> tuple[StopLine, ...]:
         """Stop a task and everything below it; one line for each. Bounded: what still runs then is not confirmed."""
-        before = await self._subtree(task_id)
-        op = ids.nonce()
-        bound = self._settings.lease.seconds + STOP_GRACE_SECONDS
-        after = before
-        try:
-            async with asyncio.timeout(bound):
-                after = await self._stop_until_terminal(task_id, reason, kind, op)
-        except TimeoutError:
-            after = await self._subtree(task_id)
-        return tuple(_stop_lines(before, after))
-
-    async def _stop_until_terminal(
-        self, task_id: TaskId, reason: str, kind: Literal["user", "limit"], op: str
-    ) -> tuple[Record, ...]:
-        """Ask, settle and look again until nothing below runs. Asking again is harmless (PROTOCOL 4)."""
-        session = ids.session_of(task_id)
-        cursor = await self._substrate.events.last_id(session)
-        records = self._substrate.records
-        while True:
-            await records.request_stop(task_id, kind=kind, reason=reason, op=op)
-            tasks = await self._subtree(task_id)
-            for task in tasks:
-                if not task.state.terminal:
-                    await records.settle_stop(task.task_id)
-            tasks = await self._subtree(task_id)
-            if all(task.state.terminal for task in tasks):
-                return tasks
-            entries = await self._read(session, cursor, block_ms=STOP_LOOK_MS)
-            cursor = entries[-1][0] if entries else cursor
+        return await Stopping(self._substrate, self.tree, task_id, reason, kind, ids.nonce()).run()
 
     async def _with_earlier_runs(self, record: Record) -> Record:
         usage = record.usage
@@ -224,10 +166,6 @@ class Client:
             outcome = await self._substrate.records.outcome(record.task_id, run)
             usage = usage if outcome is None else usage.plus(outcome.usage)
         return record.model_copy(update={"usage": usage})
-
-    async def _subtree(self, task_id: TaskId) -> tuple[Record, ...]:
-        tree = await self.tree(task_id)
-        return tuple(_below(task_id, tree))
 
     async def _store_replay(self, submission: Submission) -> None:
         """Store the replay before the job exists; never over that of a job that is there already."""
@@ -248,10 +186,10 @@ class Job:
     id: TaskId
 
     async def follow(self, after: str = START) -> AsyncGenerator[Event, None]:
-        """The events of the whole tree, until the session has ended and all of them are read."""
+        """The events of the whole tree, as `Client.follow`: store an event's `event_id` to go on after it."""
         async with aclosing(self.client.follow(self.id, after)) as events:
-            async for followed in events:
-                yield followed.event
+            async for event in events:
+                yield event
 
     async def result(self) -> JobResult:
         """Wait for the end."""
@@ -266,33 +204,12 @@ class Job:
         return await self.client.stop(self.id, reason)
 
 
-async def _ping(substrate: Substrate, url: str) -> None:
+async def _reach(substrate: Substrate, url: str) -> None:
     try:
-        await substrate.ping()
+        await substrate.reach(FIRST_PATIENCE_SECONDS)
     except ServerUnreachable as error:
-        raise no_answer(url) from error
+        raise no_answer(url, error.__cause__) from error
 
 
 def _other_request(session: TaskId) -> UsageError:
     return UsageError(f"the idempotency key was used for another request ({session}); use a new key")
-
-
-def _below(task_id: TaskId, tree: tuple[Record, ...]) -> Iterable[Record]:
-    """The task and its descendants, in the order of the tree."""
-    members = {task_id}
-    for record in tree:
-        if record.task_id in members or record.parent in members:
-            members.add(record.task_id)
-            yield record
-
-
-def _stop_lines(before: tuple[Record, ...], after: tuple[Record, ...]) -> Iterable[StopLine]:
-    ended = {record.task_id for record in before if record.state.terminal}
-    for record in after:
-        if record.task_id in ended:
-            verdict = StopVerdict.FINISHED
-        elif record.state.terminal:
-            verdict = StopVerdict.STOPPED if record.stop is not None else StopVerdict.FINISHED
-        else:
-            verdict = StopVerdict.UNCONFIRMED
-        yield StopLine(record.task_id, record.title, verdict)

@@ -17,6 +17,7 @@ from celeriac.common.contract.ids import TaskId, session_of
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.task import Record, State, Subtype
 from celeriac.common.contract.tool_names import SYNTHETIC_OUTPUT
+from celeriac.common.substrate.events import START
 from celeriac.coordinator.client import Client
 from celeriac.coordinator.display import describe_call, event_lines, tree_lines
 from celeriac.coordinator.jobs import QUESTION, JobResult
@@ -97,12 +98,15 @@ class Board:
 class Follower:
     """Follows one job until it ends, or until its question is left unanswered."""
 
-    def __init__(self, client: Client, task_id: TaskId, streams: Streams, output: OutputFormat) -> None:
-        """Everything is shown in `output` form on `streams`."""
+    def __init__(
+        self, client: Client, task_id: TaskId, streams: Streams, output: OutputFormat, *, after: str = START
+    ) -> None:
+        """Everything behind the event `after` is shown in `output` form on `streams`."""
         self.board = Board(client, session_of(task_id))
         self._client = client
         self._streams = streams
         self._output = output
+        self._after = after
         self._live: LiveList | None = None
         self._may_have_asked = False
 
@@ -118,18 +122,28 @@ class Follower:
                     refresher.cancel()
             await self.board.refresh()
             self._draw()
-        return await self._client.wait(self.board.session) if ended else None
+        if not ended:
+            return None
+        result = await self._client.wait(self.board.session)
+        return result.model_copy(update={"event_id": self._after})
 
     async def _consume(self, on_question: OnQuestion) -> bool:
-        async with aclosing(self._client.follow(self.board.session)) as events:
-            async for followed in events:
-                await self._show(followed.event)
-                if (question := await self._asked(followed.event)) is None:
-                    continue
-                with self._interrupted_view():
-                    if not await on_question(question):
-                        return False
+        if self._after != START and not await self._deal_with(await self._waiting_question(), on_question):
+            return False
+        async with aclosing(self._client.follow(self.board.session, self._after)) as events:
+            async for event in events:
+                self._after = event.event_id
+                await self._show(event)
+                if not await self._deal_with(await self._asked(event), on_question):
+                    return False
         return True
+
+    async def _deal_with(self, question: str | None, on_question: OnQuestion) -> bool:
+        """Whether to go on following."""
+        if question is None:
+            return True
+        with self._interrupted_view():
+            return await on_question(question)
 
     async def _show(self, event: Event) -> None:
         self.board.note(event)
@@ -154,10 +168,14 @@ class Follower:
         if isinstance(event, AssistantEvent):
             self._may_have_asked = question_in(event.message.content) is not None
             return None
-        if not self._may_have_asked or not (await self._client.get(self.board.session)).asked:
+        if not self._may_have_asked or (question := await self._waiting_question()) is None:
             return None
         self._may_have_asked = False
-        return await self._last_question()
+        return question
+
+    async def _waiting_question(self) -> str | None:
+        """What the session waits to be told, if it does."""
+        return await self._last_question() if (await self._client.get(self.board.session)).asked else None
 
     async def _last_question(self) -> str:
         """The one that waits: this event may be of an earlier one, answered long ago."""

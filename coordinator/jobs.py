@@ -4,11 +4,11 @@ import json
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field
 
-from celeriac.common.contract.errors import UsageError
+from celeriac.common.contract.errors import JobFailed, UsageError
 from celeriac.common.contract.ids import TaskId, new_session, session_for, session_of
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
@@ -174,6 +174,8 @@ class JobResult(Value):
     """What it asked last, if it ended because nobody could answer."""
     replay_unused: tuple[str, ...] = ()
     """Lines of its replay file that answered nothing."""
+    event_id: str = ""
+    """The last event that whoever followed it has seen: what comes in a later run is behind it."""
 
     @property
     def still_open(self) -> tuple[TaskId, ...]:
@@ -195,9 +197,17 @@ class JobResult(Value):
         succeeded = self.state is State.COMPLETED and not self.still_open and not self.replay_unused
         return 0 if succeeded else 1
 
+    def raise_for_state(self) -> Self:
+        """This result, if the job succeeded and nothing of it is left running. Raises JobFailed."""
+        if self.is_error:
+            why = self.reason or self.subtype.value
+            raise JobFailed(self.task_id, f"is {self.state.value}, not a success: {why}", self.exit_code)
+        return self
+
     def document(self) -> JsonObject:
         """The `result` line that tools around coding agents read. `total_cost_usd` is null: nothing is priced yet."""
-        document: JsonObject = json.loads(self.model_dump_json(exclude={"limited", "usage", "tasks"}))
+        unknown = set() if self.event_id else {"event_id"}
+        document: JsonObject = json.loads(self.model_dump_json(exclude={"limited", "usage", "tasks", *unknown}))
         return {
             "type": "result",
             **document,

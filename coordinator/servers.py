@@ -27,9 +27,10 @@ def resolve_url(named: str | None, home: Path) -> str:
     return url
 
 
-def no_answer(url: str) -> ServerUnreachable:
+def no_answer(url: str, why: BaseException | None = None) -> ServerUnreachable:
     """The error for a server that does not answer, with the way out."""
-    return ServerUnreachable(f"no server answers at {shown(url)}: {HOW_TO_START}")
+    reason = f" ({str(why).rstrip('.')})" if why is not None and str(why) else ""
+    return ServerUnreachable(f"no server answers at {shown(url)}{reason}: {HOW_TO_START}")
 
 
 def shown(url: str) -> str:

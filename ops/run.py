@@ -6,13 +6,14 @@ import click
 
 from celeriac.common.contract.errors import CeleriacError, UsageError
 from celeriac.common.settings import Settings, environment
-from celeriac.coordinator.client import Client, Job, StopVerdict
+from celeriac.coordinator.client import Client, Job
 from celeriac.coordinator.commands import options
 from celeriac.coordinator.commands.jobs import STOPPED, finish, show_stop
 from celeriac.coordinator.follow import Follower, OutputFormat, Streams
 from celeriac.coordinator.interrupts import Interrupts
 from celeriac.coordinator.jobs import JobResult, Submission, prepare
 from celeriac.coordinator.questions import Questions
+from celeriac.coordinator.stopping import StopVerdict
 from celeriac.ops.local import LocalCluster
 
 

@@ -57,6 +57,20 @@ class ServerUnreachable(CeleriacError):
     exit_code = 4
 
 
+class ClientClosed(CeleriacError):
+    """The client was closed, so that this call has no answer; what it asked for may have been done."""
+
+
+class JobFailed(CeleriacError):
+    """A job did not succeed: it failed, was stopped, or met a limit."""
+
+    def __init__(self, task_id: str, why: str, exit_code: int) -> None:
+        """`why`: state and reason; `exit_code`: what the command line ends with for such a job."""
+        super().__init__(f"{task_id} {why}")
+        self.task_id = task_id
+        self.exit_code = exit_code
+
+
 class Refused(CeleriacError):
     """The substrate refused a request for the reason given; nothing was changed."""
 

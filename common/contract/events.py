@@ -22,6 +22,8 @@ class EventBase(Value):
     run: int = 1
     seq: int = 0
     uuid: str = ""
+    event_id: str = ""
+    """Its place in the session's events: following after it gives the next one."""
 
 
 class SystemEvent(EventBase):
@@ -85,6 +87,7 @@ class UnknownEvent(Value):
 
     type: Literal["unknown"] = "unknown"
     raw: JsonObject
+    event_id: str = ""
 
 
 KnownEvent = SystemEvent | AssistantEvent | UserEvent | StreamEvent | ResultEvent
@@ -97,4 +100,4 @@ def parse_event(raw: JsonObject) -> Event:
     try:
         return _ADAPTER.validate_python(raw)
     except ValidationError:
-        return UnknownEvent(raw=raw)
+        return UnknownEvent(raw=raw, event_id=str(raw.get("event_id", "")))

@@ -5,7 +5,8 @@ Above: every file of the substrate. Below: redis-py. Replies leave here as str, 
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
@@ -14,6 +15,9 @@ from redis.asyncio import BlockingConnectionPool, ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
     ClusterDownError,
     MasterDownError,
     NoScriptError,
@@ -30,20 +34,21 @@ from celeriac.common.contract.errors import ScriptRefused, ServerUnreachable, Us
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.substrate.keys import Keys
+from celeriac.common.substrate.patience import PROCESS, Outage, Patience, backoff
 from celeriac.common.substrate.scripts import Script, ScriptLibrary
 
 POOL_SIZE = 64
 """Connections that the agents of one process share; a script takes well under a millisecond, so few are ever busy."""
+WAITING_POOL_SIZE = 1000
+"""Blocked reads of one process: each follower holds a connection while it waits (redis-py's own limit is 100)."""
 SOCKET_TIMEOUT_SECONDS = 5.0
 """A reply that takes longer is asked for again."""
-PATIENCE_SECONDS = 10.0
-"""How long requests that own no lease repeat themselves: a Redis restart takes less (CELERY.md: 4-5 s)."""
-_FIRST_PAUSE_SECONDS = 0.02
-_LONGEST_PAUSE_SECONDS = 0.5
 _ANCESTORS_KEPT = 50_000
 """Cached parents; about 10 MB when full."""
 BROKEN = (RedisConnectionError, RedisTimeoutError, OSError)
 """The server did not answer: whether the script ran is not known."""
+_LOCKED = (AuthenticationError, AuthorizationError)
+"""It answered, and does not know us: redis-py calls this a broken connection, but no patience helps."""
 _UNWILLING = (ReadOnlyError, OutOfMemoryError, MasterDownError, ClusterDownError, TryAgainError)
 _UNWILLING_WORDS = ("MISCONF", "NOREPLICAS", "OOM ")
 """Answers of a server that writes nothing just now: a replica after a failover, a full memory or disk. Asked again."""
@@ -104,17 +109,28 @@ def _answer(reply: object) -> Answer:
 class Connection:
     """One process's connections to one server."""
 
-    def __init__(self, client: Redis, blocking: Redis, *, keys: Keys, scripts: ScriptLibrary, where: str) -> None:
+    def __init__(
+        self,
+        client: Redis,
+        blocking: Redis,
+        *,
+        keys: Keys,
+        scripts: ScriptLibrary,
+        where: str,
+        patience: Patience = PROCESS,
+    ) -> None:
         """`blocking`: a client without a read timeout, for BLPOP and XREAD BLOCK. `where`: the address, for errors."""
         self.client = client
         self.blocking = blocking
         self.keys = keys
         self.where = where
+        self.outage = Outage(where, patience.tell)
+        self._patience = patience
         self._scripts = scripts
         self._ancestors: dict[TaskId, tuple[TaskId, ...]] = {}
 
     @classmethod
-    def to(cls, url: str, *, keys: Keys, scripts: ScriptLibrary) -> "Connection":
+    def to(cls, url: str, *, keys: Keys, scripts: ScriptLibrary, patience: Patience = PROCESS) -> "Connection":
         """Prepare connections to `url`; nothing is sent. Raises UsageError if it is no Redis URL."""
         # Repeating is ours to do (with the same op id, within the lease), so the client's own retries are off.
         retry = Retry(NoBackoff(), 0)
@@ -122,17 +138,37 @@ class Connection:
             pool = BlockingConnectionPool.from_url(
                 url, max_connections=POOL_SIZE, socket_timeout=SOCKET_TIMEOUT_SECONDS, retry=retry, protocol=2
             )
-            waiting = ConnectionPool.from_url(url, socket_timeout=None, retry=retry, protocol=2)
+            waiting = ConnectionPool.from_url(
+                url, max_connections=WAITING_POOL_SIZE, socket_timeout=None, retry=retry, protocol=2
+            )
         except ValueError as error:
             raise UsageError(f"{url!r} is not a Redis URL (redis://host:port/db): {error}") from error
         where = url.rpartition("@")[2]
-        return cls(Redis(connection_pool=pool), Redis(connection_pool=waiting), keys=keys, scripts=scripts, where=where)
+        pools = Redis(connection_pool=pool), Redis(connection_pool=waiting)
+        return cls(*pools, keys=keys, scripts=scripts, where=where, patience=patience)
 
     async def ping(self) -> None:
         """One round trip. Raises ServerUnreachable."""
         try:
             await self._send(self.client, ("PING",))
         except (*BROKEN, RedisError) as error:
+            raise self.unreachable(error) from error
+
+    async def reach(self, seconds: float) -> None:
+        """Wait up to `seconds` for a first answer; longer for a server that is there and reads its data.
+
+        Raises ServerUnreachable."""
+        try:
+            await self._first_answer(seconds)
+        except ServerUnreachable as error:
+            if not isinstance(error.__cause__, BusyLoadingError):
+                raise
+            await self._first_answer(self._patience.seconds)
+
+    async def _first_answer(self, seconds: float) -> None:
+        try:
+            await self.patiently(lambda: self._send(self.client, ("PING",)), seconds=seconds)
+        except RedisError as error:  # an answer, but not to a ping: no such database, no permission
             raise self.unreachable(error) from error
 
     async def aclose(self) -> None:
@@ -143,6 +179,11 @@ class Connection:
 
     def unreachable(self, error: BaseException) -> ServerUnreachable:
         """The error with the way out."""
+        if self.outage.met:
+            return ServerUnreachable(
+                f"the server at {self.where} answers no longer ({_why(error)}); whether the last request was carried "
+                "out is not known: look before you repeat it"
+            )
         return ServerUnreachable(
             f"no Redis answers at {self.where} ({error}): start one (`redis-server`), name another with "
             "CELERIAC_REDIS_URL, or use `celeriac run`, which brings its own"
@@ -161,9 +202,13 @@ class Connection:
         try:
             # A frozen server never ends the block; waiting much longer than agreed means that it is gone.
             async with asyncio.timeout(seconds + SOCKET_TIMEOUT_SECONDS):
-                return await self._send(self.blocking, command)
+                answer = await self._send(self.blocking, command)
         except BROKEN as error:  # TimeoutError is an OSError
+            waited = SOCKET_TIMEOUT_SECONDS if isinstance(error, TimeoutError) else 0.0
+            self.outage.missed(waited=waited, patience=self._patience.seconds)
             raise self.unreachable(error) from error
+        self.outage.answered()
+        return answer
 
     async def script(
         self, name: str, task_id: TaskId, header: JsonObject, *large: Argument, sender: TaskId | None = None
@@ -210,19 +255,29 @@ class Connection:
             self._ancestors.clear()
         self._ancestors[task_id] = ancestors
 
-    async def patiently(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Repeat while the server does not answer. Raises ServerUnreachable after PATIENCE_SECONDS."""
+    async def patiently(self, attempt: Callable[[], Awaitable[T]], *, seconds: float | None = None) -> T:
+        """Repeat while the server does not answer. Raises ServerUnreachable after `seconds`, None: this connection's.
+
+        The one who is told is told once for all requests that wait."""
+        bound = self._patience.seconds if seconds is None else seconds
         pauses = backoff()
-        last: BaseException | None = None
+        last: BaseException = TimeoutError("no answer")
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(bound):
                 while True:
+                    begun = time.monotonic()
                     try:
-                        return await attempt()
+                        answer = await attempt()
+                    except _LOCKED as error:
+                        raise self.unreachable(error) from error
                     except BROKEN as error:
                         last = error
+                    else:
+                        self.outage.answered()
+                        return answer
+                    self.outage.missed(waited=time.monotonic() - begun, patience=bound)
                     await asyncio.sleep(next(pauses))
-        raise self.unreachable(last or TimeoutError("no answer"))
+        raise self.unreachable(last) from last
 
     async def _send(self, client: Redis, command: Sequence[Argument]) -> object:
         try:
@@ -246,9 +301,6 @@ def _judged(error: ResponseError) -> RedisError:
     return RedisConnectionError(str(error)) if refused else error
 
 
-def backoff() -> Iterator[float]:
-    """Pauses in seconds, doubling up to half a second."""
-    pause = _FIRST_PAUSE_SECONDS
-    while True:
-        yield pause
-        pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
+def _why(error: BaseException) -> str:
+    """In a few words; redis-py's texts are sentences."""
+    return "it does not reply" if isinstance(error, TimeoutError | RedisTimeoutError) else str(error).rstrip(".")

@@ -1,5 +1,6 @@
 """Events for followers, and live output. One stream a session; it names lines and ends, their content is looked up."""
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from typing import Literal, TypedDict, cast
 
 import orjson
 
+from celeriac.common.contract.errors import UsageError
 from celeriac.common.contract.events import (
     AssistantEvent,
     Event,
@@ -20,7 +22,7 @@ from celeriac.common.contract.ids import TaskId, session_of
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.messages import Line
 from celeriac.common.contract.task import Outcome, Subtype
-from celeriac.common.substrate.connection import Connection, text, texts
+from celeriac.common.substrate.connection import Connection, number, text, texts
 from celeriac.common.substrate.transcripts import Transcripts
 
 EntryType = Literal["line", "state", "system", "stream_event", "result"]
@@ -28,6 +30,9 @@ START = "0-0"
 """The id before the first event."""
 PAGE = 500
 """Events read in one round trip."""
+TRIMMED = "events_trimmed"
+"""Subtype of the system event that stands where events are no longer kept (events.lua keeps about 100,000)."""
+_ID = re.compile(r"\d{1,20}-\d{1,20}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,7 @@ class _Source(TypedDict):
     run: int
     seq: int
     uuid: str
+    event_id: str
 
 
 class Events:
@@ -81,6 +87,28 @@ class Events:
         streams = cast("list[tuple[object, list[tuple[object, Mapping[bytes, bytes]]]]]", reply or [])
         entries = [item for _, items in streams for item in items]
         return tuple((text(name), _follow(text(name), fields)) for name, fields in entries)
+
+    async def trimmed(self, session: TaskId, after: str) -> SystemEvent | None:
+        """What a follower is told if events after the id `after` are no longer kept, else None.
+
+        The event's own id is `after`. When exactly those up to `after` are gone it is told too much: that is not
+        known."""
+        reply = await self._connection.command("XINFO", "STREAM", self._connection.keys.session(session, "ev"))
+        pairs = cast("list[object]", reply)
+        info = dict(zip(map(text, pairs[::2]), pairs[1::2], strict=True))
+        first = text(cast("list[object]", info["first-entry"])[0])
+        gone = number(info["entries-added"]) - number(info["length"])
+        if gone <= 0 or place(after) >= place(first):
+            return None
+        reason = f"of {gone} early events only the transcripts tell; the first that is kept is {first}"
+        return SystemEvent(
+            session_id=session,
+            task_id=session,
+            uuid=_uuid(session, f"{after}<{first}"),
+            event_id=after,
+            subtype=TRIMMED,
+            data={"after": after, "first": first, "reason": reason},
+        )
 
     async def last_id(self, session: TaskId) -> str:
         """The id of the newest event, from which only later ones are read."""
@@ -123,7 +151,8 @@ class Events:
             "worker": entry.worker,
             "run": entry.run,
             "seq": entry.seq,
-            "uuid": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{session}:{entry.id}")),
+            "uuid": _uuid(session, entry.id),
+            "event_id": entry.id,
         }
 
     async def _result(self, entry: FollowEntry, source: _Source) -> ResultEvent:
@@ -144,6 +173,24 @@ class Events:
             stop_reason=outcome.stop_reason,
             permission_denials=outcome.denials,
         )
+
+
+def parse_event_id(given: str) -> str:
+    """Check what a user gives as the place to go on from. Raises UsageError."""
+    if _ID.fullmatch(given.strip()) is None:
+        raise UsageError(f"{given!r} is not an event id; it is the event_id of a followed event, such as {START}")
+    return given.strip()
+
+
+def place(event_id: str) -> tuple[int, int]:
+    """An event id as numbers, which are in the order of the events."""
+    time, _, rest = event_id.partition("-")
+    return int(time), int(rest)
+
+
+def _uuid(session: TaskId, event_id: str) -> str:
+    """The same for everybody who reads this event."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{session}:{event_id}"))
 
 
 def _line_event(line: Line, source: _Source) -> AssistantEvent | UserEvent:

@@ -13,8 +13,9 @@ from celeriac.common.contract.errors import LeaseLost
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.task import Stop
 from celeriac.common.lifetime.cancel import AbortNode, AbortReason
-from celeriac.common.substrate.connection import BROKEN, Answer, Argument, Connection, backoff
+from celeriac.common.substrate.connection import BROKEN, Answer, Argument, Connection
 from celeriac.common.substrate.local_clock import LocalClock
+from celeriac.common.substrate.patience import backoff
 from celeriac.common.substrate.reading import stop_of_answer
 from celeriac.common.substrate.types import Ack, Grant
 from celeriac.common.testing.points import point

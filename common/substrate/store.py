@@ -10,6 +10,7 @@ from celeriac.common.substrate.hints import Hints
 from celeriac.common.substrate.inbox import Inboxes
 from celeriac.common.substrate.keys import Keys
 from celeriac.common.substrate.leases import Lease, Leases, Sides, Terms
+from celeriac.common.substrate.patience import PROCESS, Patience
 from celeriac.common.substrate.questions import Questions
 from celeriac.common.substrate.records import Records
 from celeriac.common.substrate.replays import Replays
@@ -55,9 +56,10 @@ class Substrate:
         max_attempts_total: int = MAX_ATTEMPTS_TOTAL,
         silent_ms: int = SILENT_MS,
         scripts: ScriptLibrary | None = None,
+        patience: Patience = PROCESS,
     ) -> "Substrate":
         """Prepare for the server at `url`; no I/O. `scripts` is for tests. Raises UsageError for a bad URL."""
-        connection = Connection.to(url, keys=Keys(prefix), scripts=scripts or packaged())
+        connection = Connection.to(url, keys=Keys(prefix), scripts=scripts or packaged(), patience=patience)
         return cls(connection, Terms(lease_ms, max_attempts, max_attempts_total, silent_ms))
 
     @classmethod
@@ -72,6 +74,15 @@ class Substrate:
     async def ping(self) -> None:
         """One round trip. Raises ServerUnreachable, which says how to start a server."""
         await self._connection.ping()
+
+    async def reach(self, seconds: float) -> None:
+        """Wait up to `seconds` for a server that may just be restarting. Raises ServerUnreachable."""
+        await self._connection.reach(seconds)
+
+    @property
+    def outages(self) -> int:
+        """How often the server has stopped answering since this was made."""
+        return self._connection.outage.count
 
     async def aclose(self) -> None:
         """Close all connections."""

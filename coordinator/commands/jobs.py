@@ -10,12 +10,13 @@ import click
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.settings import Settings
 from celeriac.common.substrate.types import SendStatus
-from celeriac.coordinator.client import Client, Job, StopLine, StopVerdict
+from celeriac.coordinator.client import Client, Job
 from celeriac.coordinator.commands import options
 from celeriac.coordinator.follow import Follower, OutputFormat, Streams, show_question, show_result
 from celeriac.coordinator.interrupts import Interrupts
 from celeriac.coordinator.jobs import JobOptions, JobResult, prepare
 from celeriac.coordinator.questions import Questions
+from celeriac.coordinator.stopping import StopLine, StopVerdict
 from celeriac.coordinator.words import brief
 
 DETACHED = 130
@@ -45,7 +46,7 @@ def submit(
 
 async def _submit(settings: Settings, prompt: str | None, job: JobOptions, output: OutputFormat) -> int:
     submission = prepare(prompt, job, settings)
-    async with Client.connect(settings) as client:
+    async with options.connect(settings) as client:
         created = await client.create(submission)
     streams = options.streams()
     streams.answer(json.dumps({"session_id": created.id}) if output is OutputFormat.JSON else created.id)
@@ -56,19 +57,20 @@ async def _submit(settings: Settings, prompt: str | None, job: JobOptions, outpu
 
 @click.command()
 @options.task_id
+@options.after
 @options.output_format
 @options.redis_url
-def follow(task_id: TaskId, output_format: OutputFormat, redis_url: str | None) -> int:
+def follow(task_id: TaskId, after: str, output_format: OutputFormat, redis_url: str | None) -> int:
     """Show a job live until it ends. Ctrl-C once: stop watching; twice: stop the job."""
     settings = options.settings_for({"redis.url": redis_url})
-    return options.run_async(_follow(settings, task_id, output_format))
+    return options.run_async(_follow(settings, task_id, output_format, after))
 
 
-async def _follow(settings: Settings, task_id: TaskId, output: OutputFormat) -> int:
+async def _follow(settings: Settings, task_id: TaskId, output: OutputFormat, after: str) -> int:
     streams = options.streams()
-    async with Client.connect(settings) as client:
+    async with options.connect(settings) as client:
         job = Job(client, task_id)
-        follower = Follower(client, job.id, streams, output)
+        follower = Follower(client, job.id, streams, output, after=after)
         questions = Questions(client, follower.board.session, streams, ends_job=False)
         with Interrupts() as interrupts:
             result = await interrupts.attend(follower.run(questions))
@@ -114,7 +116,7 @@ def result(task_id: TaskId, wait: bool, output_format: OutputFormat, redis_url: 
 
 async def _result(settings: Settings, task_id: TaskId, output: OutputFormat, *, wait: bool) -> int:
     streams = options.streams()
-    async with Client.connect(settings) as client:
+    async with options.connect(settings) as client:
         job = Job(client, task_id)
         record = await client.get(job.id)
         if not wait and not record.state.terminal:
@@ -135,7 +137,7 @@ def send(task_id: TaskId, text: str, redis_url: str | None) -> int:
 
 
 async def _send(settings: Settings, task_id: TaskId, message: str) -> int:
-    async with Client.connect(settings) as client:
+    async with options.connect(settings) as client:
         job = Job(client, task_id)
         sent = await job.send(message)
     how = "opens run" if sent.status is SendStatus.REOPENED else "waits for run"
@@ -154,7 +156,7 @@ def stop(task_id: TaskId, reason: str, redis_url: str | None) -> int:
 
 
 async def _stop(settings: Settings, task_id: TaskId, reason: str) -> int:
-    async with Client.connect(settings) as client:
+    async with options.connect(settings) as client:
         lines = await Job(client, task_id).stop(reason)
     streams = options.streams()
     for line in lines:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import click
 from celeriac.common.contract.errors import BadSettings, ServerUnreachable
 from celeriac.common.contract.presence import SILENT_SECONDS, Presence
 from celeriac.common.layers import ENVIRON, Leaves, collect
-from celeriac.common.substrate.listing import TERMINAL, Listed, read_page
-from celeriac.coordinator.servers import no_answer, resolve_url
+from celeriac.common.substrate.listing import TERMINAL, Listed, Page, read_page
+from celeriac.common.substrate.patience import FIRST_PATIENCE_SECONDS, Outage, wait_for
+from celeriac.coordinator.servers import no_answer, resolve_url, shown
 from celeriac.coordinator.words import brief, duration
 
 
@@ -26,16 +28,22 @@ def list_jobs(count: int, offset: int, output_format: str, redis_url: str | None
     """List the jobs of a server, newest first."""
     leaves = collect({"redis.url": redis_url}, cwd=Path.cwd(), environ=ENVIRON)
     url = resolve_url(_text(leaves, "redis.url"), Path(_text(leaves, "home") or ""))
-    try:
-        prefix, silent_ms = _text(leaves, "redis.prefix") or "", round(_silent_seconds(leaves) * 1000)
-        page = read_page(url, prefix=prefix, offset=offset, count=count, silent_ms=silent_ms)
-    except ServerUnreachable as error:
-        raise no_answer(url) from error
+    prefix, silent_ms = _text(leaves, "redis.prefix") or "", round(_silent_seconds(leaves) * 1000)
+    page = _page(url, lambda: read_page(url, prefix=prefix, offset=offset, count=count, silent_ms=silent_ms))
     if output_format == "json":
         sys.stdout.write(json.dumps([asdict(one) for one in page.sessions], ensure_ascii=False) + "\n")
     else:
         sys.stdout.writelines(f"{list_line(one, page.now_ms)}\n" for one in page.sessions)
     return 0
+
+
+def _page(url: str, read: Callable[[], Page]) -> Page:
+    """Read the page; a server that may just be restarting is waited for. Raises ServerUnreachable."""
+    outage = Outage(shown(url), lambda text: click.echo(f"celeriac: {text}", err=True))
+    try:
+        return wait_for(read, outage, broken=(ServerUnreachable,), seconds=FIRST_PATIENCE_SECONDS)
+    except ServerUnreachable as error:
+        raise no_answer(url, error.__cause__) from error
 
 
 def _text(leaves: Leaves, key: str) -> str | None:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import BinaryIO, TypedDict, TypeVar
 
@@ -16,6 +17,8 @@ from celeriac.common.contract.task import Mode
 from celeriac.common.llm.script import parse_script
 from celeriac.common.logs import configure
 from celeriac.common.settings import Settings, load
+from celeriac.common.substrate.events import START, parse_event_id
+from celeriac.coordinator.client import Client
 from celeriac.coordinator.follow import OutputFormat, Streams
 from celeriac.coordinator.jobs import JobOptions
 
@@ -29,6 +32,10 @@ STDIN_BYTES = 10 * 1000 * 1000
 def _parse_id(_context: click.Context, _parameter: click.Parameter, text: str) -> TaskId:
     """Before a server is asked. Raises BadId."""
     return ids.parse(text)
+
+
+def _parse_event_id(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    return parse_event_id(text)
 
 
 def _parse_format(_context: click.Context, _parameter: click.Parameter, text: str) -> OutputFormat:
@@ -50,6 +57,14 @@ text_or_json = click.option(
     default=OutputFormat.TEXT.value,
     callback=_parse_format,
     help="text, or one JSON document.",
+)
+
+after = click.option(
+    "--after",
+    metavar="EVENT_ID",
+    default=START,
+    callback=_parse_event_id,
+    help="Go on after this event: the event_id of a line of stream-json.",
 )
 
 _JOB_OPTIONS = (
@@ -86,6 +101,16 @@ def settings_for(flags: dict[str, JsonValue], cwd: Path | None = None) -> Settin
 def streams() -> Streams:
     """The process's own."""
     return Streams(sys.stdout, sys.stderr)
+
+
+def tell(text: str) -> None:
+    """A line about the server. On the stderr of this moment: a live list stands above its own while it is drawn."""
+    streams().say(f"celeriac: {text}")
+
+
+def connect(settings: Settings) -> AbstractAsyncContextManager[Client]:
+    """The client of a command: what it has to wait for is said on stderr."""
+    return Client.connect(settings, tell=tell)
 
 
 def run_async(main: Coroutine[object, object, T]) -> T:

@@ -11,7 +11,6 @@ from celeriac.common.contract.messages import Line
 from celeriac.common.contract.presence import Presence
 from celeriac.common.contract.task import Record, Stop
 from celeriac.common.settings import Settings
-from celeriac.coordinator.client import Client
 from celeriac.coordinator.commands import options
 from celeriac.coordinator.display import activity_of, block_text, decoded, describe_call, task_line
 from celeriac.coordinator.follow import OutputFormat
@@ -30,7 +29,7 @@ def show(task_id: TaskId, output_format: OutputFormat, redis_url: str | None) ->
 
 
 async def _show(settings: Settings, task_id: TaskId, output: OutputFormat) -> int:
-    async with Client.connect(settings) as client:
+    async with options.connect(settings) as client:
         record, tree = await client.get(task_id), await client.tree(task_id)
     below = tree if record.parent is None else (record,)
     if output is OutputFormat.JSON:
@@ -100,7 +99,7 @@ def transcript(task_id: TaskId, output_format: OutputFormat, redis_url: str | No
 
 
 async def _transcript(settings: Settings, task_id: TaskId, output: OutputFormat) -> int:
-    async with Client.connect(settings) as client:
+    async with options.connect(settings) as client:
         lines = await client.transcript(task_id)
         printed = "" if lines else await client.output(task_id)
     if output is OutputFormat.JSON:

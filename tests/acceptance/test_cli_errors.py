@@ -55,10 +55,17 @@ def test_a_text_that_is_no_id_is_a_usage_error_even_without_a_server(alone: Comm
     is_one_line(alone.run("show", "s-zzz"), 5, "'s-zzz' is not a task id")
 
 
-def test_an_unreachable_server_says_how_to_start_one(alone: CommandLine) -> None:
+def test_where_no_server_is_named_a_command_says_how_to_start_one(alone: CommandLine) -> None:
     for arguments in (["list"], ["show", UNKNOWN], ["submit", "hi"], ["worker"], ["coordinator"], ["flower"]):
-        is_one_line(alone.run(*arguments, CELERIAC_REDIS_URL=NOBODY), 4, "127.0.0.1:1", "start one with")
         is_one_line(alone.run(*arguments), 4, "no server is known", "start one with")
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", UNKNOWN], ["submit", "hi"], ["worker"]])
+def test_a_client_waits_a_moment_for_a_server_that_may_be_restarting(alone: CommandLine, arguments: list[str]) -> None:
+    said = alone.run(*arguments, CELERIAC_REDIS_URL=NOBODY)
+    waiting, last = said.err.splitlines()
+    assert f"the server at {NOBODY} does not answer; waiting up to 5 s" in waiting
+    is_one_line(Said(said.code, said.out, f"{last}\n"), 4, "127.0.0.1:1", "start one with")
 
 
 def test_a_url_of_something_else_is_refused(alone: CommandLine) -> None:

@@ -17,8 +17,9 @@ from celeriac.common.testing.cluster import Cluster
 from celeriac.common.testing.command import CommandLine
 from celeriac.common.testing.scripts import agent, answer, call, line, script, shell, text
 from celeriac.common.testing.waiting import until
-from celeriac.coordinator.client import Client, StopVerdict
+from celeriac.coordinator.client import Client
 from celeriac.coordinator.jobs import JobOptions
+from celeriac.coordinator.stopping import StopVerdict
 from celeriac.ops.chaos.watched import Watched, processes_in
 
 pytestmark = [pytest.mark.cluster, pytest.mark.asyncio(loop_scope="module")]
@@ -44,11 +45,11 @@ def runs_a_command(command: str) -> tuple[JsonObject, ...]:
 
 
 async def events(client: Client, watched: Watched, after: str = START, most: int = 0) -> list[tuple[str, Event]]:
-    """Events with their cursors, to the end or `most`."""
+    """Events with their ids, to the end or `most`."""
     found = []
     async with aclosing(client.follow(watched.job.id, after)) as followed:
         async for each in followed:
-            found.append((each.cursor, each.event))
+            found.append((each.event_id, each))
             if len(found) == most:
                 break
     return found
@@ -79,8 +80,8 @@ async def test_each_event_is_seen_once_late_or_in_two_parts(client: Client, tmp_
     (tmp_path / "go").touch()
     rest = await events(client, watched, after=first[-1][0])
     whole = await events(client, watched)
-    assert [cursor for cursor, _ in [*first, *rest]] == [cursor for cursor, _ in whole]
-    assert len({cursor for cursor, _ in whole}) == len(whole)
+    assert [event_id for event_id, _ in [*first, *rest]] == [event_id for event_id, _ in whole]
+    assert len({event_id for event_id, _ in whole}) == len(whole)
     ends = [event.task_id for _, event in whole if event.type == "result"]
     assert len(ends) == len(set(ends)) == 2
 

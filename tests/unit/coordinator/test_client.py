@@ -17,10 +17,11 @@ from celeriac.common.contract.task import Outcome, State, Subtype, Usage
 from celeriac.common.settings import Settings
 from celeriac.common.substrate.leases import Lease, Terms
 from celeriac.common.substrate.store import Substrate
-from celeriac.coordinator.client import Client, Job, StopVerdict
+from celeriac.coordinator.client import Client, Job
 from celeriac.coordinator.follow import Follower, OutputFormat, Streams
 from celeriac.coordinator.jobs import JobOptions
 from celeriac.coordinator.questions import Questions
+from celeriac.coordinator.stopping import StopVerdict
 
 SETTINGS = Settings(home=Path("/nowhere"))
 REPLAY = '{"v":1,"job":{"prompt":"hi"}}\n'

@@ -1,0 +1,119 @@
+"""Stopping a task with everything below it, and what became of each (PROTOCOL 4). Knows the substrate only."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from celeriac.common.contract import ids
+from celeriac.common.contract.errors import ServerUnreachable
+from celeriac.common.contract.ids import TaskId
+from celeriac.common.contract.task import Record
+from celeriac.common.substrate.store import Substrate
+
+STOP_LOOK_MS = 200
+"""How often a stop looks again for owners that died before they acted."""
+STOP_GRACE_SECONDS = 5.0
+"""Beyond one lease (after which anyone may settle a lost owner's task), before a stop is reported as not confirmed."""
+
+Tree = Callable[[TaskId], Awaitable[tuple[Record, ...]]]
+"""The records of a task's session, the session's own first. Raises NotFound."""
+
+
+class StopVerdict(StrEnum):
+    """What became of one task when its tree was stopped (PROTOCOL 4)."""
+
+    STOPPED = "stopped"
+    FINISHED = "already finished"
+    UNCONFIRMED = "not confirmed"
+
+
+@dataclass(frozen=True, slots=True)
+class StopLine:
+    """One line of the answer to a stop."""
+
+    task_id: TaskId
+    title: str
+    verdict: StopVerdict
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """One stop of one task: asked for under one op id, so that asking again changes nothing."""
+
+    substrate: Substrate
+    tree: Tree
+    task_id: TaskId
+    reason: str
+    kind: Literal["user", "limit"]
+    op: str
+
+    async def run(self) -> tuple[StopLine, ...]:
+        """Stop, and wait until nothing below runs. Bounded: what still runs then is not confirmed.
+
+        After an outage owners act again, and leases count again, only when the server is back: so does the bound.
+        """
+        before = await self._subtree()
+        await self._ask()
+        bound = self.substrate.lease_ms / 1000 + STOP_GRACE_SECONDS
+        while True:
+            outages = self.substrate.outages
+            try:
+                async with asyncio.timeout(bound):
+                    after = await self._until_terminal()
+                    break
+            except TimeoutError:
+                after = await self._subtree()
+            if self.substrate.outages == outages:
+                break
+        return tuple(_stop_lines(before, after))
+
+    async def _ask(self) -> None:
+        await self.substrate.records.request_stop(self.task_id, kind=self.kind, reason=self.reason, op=self.op)
+
+    async def _until_terminal(self) -> tuple[Record, ...]:
+        """Ask, settle and look again until nothing below runs. Asking again is harmless (PROTOCOL 4)."""
+        session = ids.session_of(self.task_id)
+        cursor = await self.substrate.events.last_id(session)
+        while True:
+            await self._ask()
+            for task in await self._subtree():
+                if not task.state.terminal:
+                    await self.substrate.records.settle_stop(task.task_id)
+            tasks = await self._subtree()
+            if all(task.state.terminal for task in tasks):
+                return tasks
+            cursor = await self._news(session, cursor)
+
+    async def _news(self, session: TaskId, cursor: str) -> str:
+        """Wait a moment for an event; the last one's id."""
+        try:
+            entries = await self.substrate.events.read(session, cursor, block_ms=STOP_LOOK_MS)
+        except ServerUnreachable:  # what comes next waits for it
+            return cursor
+        return entries[-1][0] if entries else cursor
+
+    async def _subtree(self) -> tuple[Record, ...]:
+        return tuple(_below(self.task_id, await self.tree(self.task_id)))
+
+
+def _below(task_id: TaskId, tree: tuple[Record, ...]) -> Iterable[Record]:
+    """The task and its descendants, in the order of the tree."""
+    members = {task_id}
+    for record in tree:
+        if record.task_id in members or record.parent in members:
+            members.add(record.task_id)
+            yield record
+
+
+def _stop_lines(before: tuple[Record, ...], after: tuple[Record, ...]) -> Iterable[StopLine]:
+    ended = {record.task_id for record in before if record.state.terminal}
+    for record in after:
+        if record.task_id in ended:
+            verdict = StopVerdict.FINISHED
+        elif record.state.terminal:
+            verdict = StopVerdict.STOPPED if record.stop is not None else StopVerdict.FINISHED
+        else:
+            verdict = StopVerdict.UNCONFIRMED
+        yield StopLine(record.task_id, record.title, verdict)
