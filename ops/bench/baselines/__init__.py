@@ -1,0 +1,1 @@
+"""What a plain program does instead: each file stands alone and imports nothing of this project."""
