@@ -30,7 +30,6 @@ class Dispatcher:
         created = await self.substrate.records.create(task, parent_token=parent_token)
         if created in REFUSALS:
             raise Refused(REFUSALS[created])
-        await point("dispatch.created")
         await self.wake(task.task_id, run=1)
         await self.substrate.records.mark_queued(task.task_id, 1)
         return await self.substrate.records.get(task.task_id)
@@ -48,4 +47,6 @@ class Dispatcher:
         if ids.session_of(task_id) == task_id:
             await self.substrate.hints.push_sessions(task_id)
             return
+        await point("wake.before", task_id)
         await self.wakeups.send(await self.substrate.records.get(task_id), run=run, attempt=attempt)
+        await point("wake.after", task_id)

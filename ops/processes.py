@@ -19,6 +19,7 @@ from celeriac.common.contract.json import JsonValue
 from celeriac.common.contract.workspaces import workspace_label
 from celeriac.common.logs import configure
 from celeriac.common.settings import Settings, load
+from celeriac.common.testing.points import install
 from celeriac.coordinator.client import Client
 from celeriac.coordinator.servers import resolve_url
 
@@ -37,6 +38,21 @@ process_name = click.option("--name", help="Name of this process; default: one i
 parent_pid = click.option("--parent-pid", type=int, hidden=True, help="End when this parent does.")
 
 
+def _held_by(ctx: click.Context, option: click.Parameter, folder: Path | None) -> None:
+    if folder is not None:
+        install(folder)
+
+
+points = click.option(
+    "--points",
+    type=click.Path(path_type=Path),
+    hidden=True,
+    expose_value=False,
+    callback=_held_by,
+    help="Be held at named points by the files in this folder (tests).",
+)
+
+
 @click.command()
 @redis_url
 @click.option("--concurrency", type=click.IntRange(min=1), help="Most tasks at once.")
@@ -50,6 +66,7 @@ parent_pid = click.option("--parent-pid", type=int, hidden=True, help="End when 
 )
 @process_name
 @parent_pid
+@points
 def worker(
     redis_url: str | None,
     concurrency: int | None,
@@ -74,6 +91,7 @@ def worker(
 @redis_url
 @process_name
 @parent_pid
+@points
 def coordinator(redis_url: str | None, name: str | None, parent_pid: int | None) -> int:
     """Start a coordinator: it runs sessions and supervises tasks until SIGTERM."""
     die_with(parent_pid)

@@ -53,6 +53,8 @@ class Ownership:
         self._silent_ms = silent_ms
         self._lock = asyncio.Lock()
         self._writes = 0
+        self._ask_again = False
+        """A renew overlapped with the write that is under way."""
         self._running: set[asyncio.Task[Answer]] = set()
         self._poked = asyncio.Event()
         self._news = asyncio.Event()
@@ -94,7 +96,8 @@ class Ownership:
         overlapped = self._writes != before or self._lock.locked()
         # A write that ran at the same time may know newer counts than this answer: keep those, and ask again.
         self._hear(answer, counts=not overlapped)
-        if overlapped:
+        self._ask_again = self._lock.locked()  # by the end of that write: it may take long
+        if overlapped and not self._ask_again:
             self.poke()
         for callback in tuple(self.on_renewed):
             callback()
@@ -126,6 +129,8 @@ class Ownership:
             if (name, answer.status) in _ENDINGS:
                 self._end()
             self._hear(answer)
+            if self._ask_again:
+                self.poke()
             return answer
 
     async def _persist(self, name: str, header: JsonObject, large: Sequence[Argument]) -> tuple[Answer, float]:
@@ -135,12 +140,12 @@ class Ownership:
         pauses = backoff()
         repeated = False
         while self.may_act():
-            sent_at = boottime()
             try:
+                await point(f"{name}.before", self.task_id)
+                sent_at = boottime()
                 async with asyncio.timeout(self._clock.remaining()):
-                    await point(f"{name}.before", self.task_id)
                     answer = await self._connection.once(name, keys, whole, *large)
-                    await point(f"{name}.after", self.task_id)
+                await point(f"{name}.after", self.task_id)
             except BROKEN:  # TimeoutError is one: then the local clock ends the loop
                 repeated = True
                 await asyncio.sleep(next(pauses))

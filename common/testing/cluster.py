@@ -59,6 +59,8 @@ class Cluster:
     environ: dict[str, str]
     members: dict[str, Member] = field(default_factory=dict)
     standin_log: Path = Path()
+    points: Path | None = None
+    """Where tests hold the named points of processes that are started from now on (`testing.remote`)."""
 
     @property
     def url(self) -> str:
@@ -86,9 +88,10 @@ class Cluster:
         return member
 
     @property
-    def _tied(self) -> tuple[str, str]:
-        """Has a process end when its test's process is gone."""
-        return "--parent-pid", str(os.getpid())
+    def _tied(self) -> tuple[str, ...]:
+        """Has a process end when its test's process is gone, and be held where the test wants."""
+        held = () if self.points is None else ("--points", str(self.points))
+        return "--parent-pid", str(os.getpid()), *held
 
     async def coordinator(self, name: str = "coordinator") -> Member:
         """Start a coordinator process."""
@@ -109,6 +112,12 @@ class Cluster:
         member = await self.spawn("standin", *command, ready="http://")
         address = next(word for word in member.said().split() if word.startswith("http://"))
         self.environ |= {"ANTHROPIC_BASE_URL": address, "ANTHROPIC_API_KEY": "test-key", "CELERIAC_STANDIN": "1"}
+
+    def kill(self, pid: int) -> Member:
+        """SIGKILL the member with this process id, and reap it."""
+        (victim,) = (member for member in self.members.values() if member.pid == pid)
+        victim.kill()
+        return victim
 
     def requests(self) -> list[JsonObject]:
         """The stand-in's log so far; a line that is still being written is left out."""

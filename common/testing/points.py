@@ -5,11 +5,22 @@ with hold("finish.before", task_id) as held:
     await held.reached.wait()
     ...                                     # whatever must come first
     held.release()
+
+In another process a point is held by a file: see `install`, and `testing.remote` for the test's side.
 """
 
 import asyncio
+import os
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+HELD_SECONDS = 120.0
+"""A hold by file that its test forgot ends by itself: longer than any test waits, shorter than its time-out."""
+LOOK_SECONDS = 0.02
+HOLD, REACHED = "hold", "reached"
+"""How the file's name ends before and after an arrival."""
 
 
 class Hold:
@@ -48,6 +59,7 @@ class Hold:
 
 
 _holds: list[Hold] = []
+_folders: list[Path] = []
 
 
 def hold(name: str, subject: str | None = None) -> Hold:
@@ -65,9 +77,37 @@ def fail(name: str, error: Exception, subject: str | None = None) -> Hold:
     return held
 
 
+def install(folder: Path) -> None:
+    """Have this process held by files of another: whoever arrives at NAME with SUBJECT takes `NAME@SUBJECT.hold` or
+    `NAME.hold` out of `folder` by renaming it to `….PID.reached`, and goes on when that file is gone."""
+    _folders.append(folder)
+
+
 async def point(name: str, subject: str = "") -> None:
     """A place where a test may hold the caller; does nothing otherwise."""
     for held in tuple(_holds):
         if held.name == name and held.subject in {None, subject}:
             await held.arrive()
             return
+    for folder in _folders:
+        await _held_by_file(folder, name, subject)
+
+
+async def _held_by_file(folder: Path, name: str, subject: str) -> None:
+    taken = _take(folder, f"{name}@{subject}") or _take(folder, name)
+    if taken is None:
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(HELD_SECONDS):
+            while taken.exists():  # noqa: ASYNC110 - another process removes it
+                await asyncio.sleep(LOOK_SECONDS)
+
+
+def _take(folder: Path, stem: str) -> Path | None:
+    """Of several that arrive at once, one gets the file."""
+    taken = folder / f"{stem}.{os.getpid()}.{REACHED}"
+    try:
+        (folder / f"{stem}.{HOLD}").rename(taken)
+    except FileNotFoundError:
+        return None
+    return taken

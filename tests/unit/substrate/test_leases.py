@@ -1,18 +1,22 @@
 """The local side of a lease: heartbeat, local clock, news."""
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
+from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from celeriac.common.contract.errors import LeaseLost
 from celeriac.common.lifetime.cancel import AbortReason
 from celeriac.common.substrate.keys import Keys
 from celeriac.common.substrate.leases import Lease, Terms
+from celeriac.common.substrate.store import Substrate
 from celeriac.common.testing.points import fail, hold
-from celeriac.common.testing.servers import in_memory
+from celeriac.common.testing.servers import PrivateServer, in_memory
 from celeriac.common.testing.substrate_kit import DONE, Kit, line
 
 LEASE_MS = 240
@@ -106,13 +110,39 @@ async def test_a_stopped_run_that_also_loses_its_lease_may_not_write(twin_kit: K
     assert lease.lost
 
 
-async def test_a_server_that_stays_silent_costs_the_lease_not_the_caller(short: Kit) -> None:
-    lease = await short.owned_session()
-    with hold("append.before", lease.task_id):
+async def test_a_server_that_stays_silent_costs_the_lease_not_the_caller(tmp_path: Path) -> None:
+    with PrivateServer(tmp_path) as server:
+        substrate = Substrate.connect(server.url, lease_ms=4 * LEASE_MS)
+        client = Redis.from_url(server.url, protocol=2)
+        lease = await Kit(substrate, client, Keys()).owned_session()
+        server.signal(signal.SIGSTOP)
         async with asyncio.timeout(5):
             with pytest.raises(LeaseLost):
                 await lease.append([line()])
-    assert lease.node.reason is AbortReason.LEASE_LOST
+        assert lease.node.reason is AbortReason.LEASE_LOST
+        server.signal(signal.SIGCONT)
+        await client.aclose()
+        await substrate.aclose()
+
+
+async def test_a_write_that_takes_long_keeps_its_lease_and_the_heart_beats_as_ever(short: Kit) -> None:
+    lease = await short.owned_session()
+    beats = asyncio.Semaphore(0)
+    count: list[None] = []
+    lease.on_renewed += [beats.release, lambda: count.append(None)]
+    with hold("append.before", lease.task_id) as held:
+        beating = asyncio.create_task(lease.heartbeat())
+        writing = asyncio.create_task(lease.append([line()]))
+        await held.reached.wait()
+        expires = await short.substrate.records.server_time_ms() + 2 * LEASE_MS
+        async with asyncio.timeout(5):
+            while await short.substrate.records.server_time_ms() < expires:
+                await beats.acquire()
+        held.release()
+        await writing
+    assert len(count) < 20, "two leases are six beats: this heart races"
+    assert (await short.substrate.records.get(lease.task_id)).tlen == 1
+    beating.cancel()
 
 
 async def test_a_renew_during_a_finish_is_no_loss(twin_kit: Kit) -> None:
