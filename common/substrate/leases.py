@@ -208,9 +208,9 @@ class Leases:
         """The answer, and when the attempt that was answered had been sent."""
         connection = self._sides.connection
         keys = connection.keys.script(task_id, await connection.ancestors(task_id))
+        await point("claim.before", task_id)
 
         async def attempt() -> tuple[Answer, float]:
-            await point("claim.before", task_id)
             sent_at = boottime()
             answer = await connection.once("claim", keys, {**header, "task": task_id})
             await point("claim.after", task_id)

@@ -1,0 +1,152 @@
+"""One job whose processes a test holds, or kills, at named points; and what must be true of it when all has ended."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from redis.asyncio import Redis
+
+from celeriac.common.contract import ids
+from celeriac.common.contract.ids import TaskId
+from celeriac.common.contract.json import JsonObject
+from celeriac.common.contract.kinds import Kind
+from celeriac.common.contract.messages import Line
+from celeriac.common.contract.task import Outcome, Record
+from celeriac.common.llm.script import CallId, tool_use_id
+from celeriac.common.substrate.keys import Keys
+from celeriac.common.substrate.types import Sent
+from celeriac.common.testing.cluster import Cluster, cluster
+from celeriac.common.testing.remote import RemoteHold
+from celeriac.common.testing.replies import script
+from celeriac.common.testing.substrate_checker import World, faults, read_world
+from celeriac.common.testing.waiting import until
+from celeriac.coordinator.client import Client
+from celeriac.coordinator.jobs import TENANT, JobOptions
+from celeriac.ops.chaos.watched import END_SECONDS, Watched, processes_in
+
+KEY = "race"
+"""The job's idempotency key: with it all ids of the job are known before it is submitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A cluster, and a job that is submitted when the test's holds are in force."""
+
+    system: Cluster
+    client: Client
+    workspace: Path
+    allow: tuple[str, ...]
+
+    @property
+    def session(self) -> TaskId:
+        """The job's id."""
+        return ids.session_for(TENANT, KEY)
+
+    @property
+    def agent(self) -> TaskId:
+        """The task that the first call of the session's first turn dispatches."""
+        return ids.child(self.session, Kind.AGENT, tool_use_id(CallId("s", 1, 1), 0, 1))
+
+    @property
+    def watched(self) -> Watched:
+        """The job as a client sees it."""
+        return Watched(self.client, self.client.job(self.session))
+
+    def hold(self, name: str, task_id: TaskId) -> RemoteHold:
+        """Hold the first process that arrives at this point with this task."""
+        assert self.system.points is not None
+        return RemoteHold(self.system.points, name, task_id)
+
+    async def submit(self) -> None:
+        """Submit the job."""
+        options = JobOptions(cwd=self.workspace, allowed_tools=self.allow, idempotency_key=KEY)
+        job = await self.client.submit("Do it.", options)
+        assert job.id == self.session
+
+    async def tell(self, words: str) -> Sent:
+        """Send the user's follow-up to the session."""
+        return await self.client.send(self.session, words)
+
+    async def record(self, task_id: TaskId) -> Record:
+        """As it is now."""
+        return await self.client.get(task_id)
+
+    async def outcome(self, task_id: TaskId, run: int) -> Outcome:
+        """How this run ended."""
+        return (await self.world()).tasks[task_id].outcomes[run]
+
+    async def ends(self, task_id: TaskId, run: int = 1) -> Record:
+        """Wait until this run of the task has ended."""
+
+        async def ended() -> bool:
+            record = await self.client.get(task_id)
+            return record.run > run or (record.run == run and record.state.terminal)
+
+        await until(ended, seconds=END_SECONDS, what=f"the end of run {run} of {task_id}")
+        return await self.client.get(task_id)
+
+    async def claimed(self, task_id: TaskId, fence: int) -> Record:
+        """Wait for the claim with this number."""
+
+        async def reached() -> bool:
+            return (await self.client.get(task_id)).fence >= fence
+
+        await until(reached, seconds=END_SECONDS, what=f"claim {fence} of {task_id}")
+        return await self.client.get(task_id)
+
+    async def all_end(self, *messages: str) -> World:
+        """Wait until every task has ended, then check what holds after every race. `messages`: texts that were sent,
+        each of which must be in one transcript, once. Raises AssertionError."""
+
+        async def ended() -> bool:
+            return all(record.state.terminal for record in await self.client.tree(self.session))
+
+        await until(ended, seconds=END_SECONDS, what="the end of all tasks")
+        await until(lambda: not processes_in(self.workspace), what="no process left in the workspace")
+        world = await self.world()
+        assert faults(world) == []
+        texts = [text for task in world.tasks.values() for line in task.lines for text in _user_texts(line)]
+        for words in messages:
+            assert sum(words in text for text in texts) == 1, f"{words!r} in {texts}"
+        refused = [entry for entry in self.system.requests() if entry.get("status", 200) != 200]
+        assert not refused, f"requests that the stand-in refused: {refused}"
+        for member in self.system.members.values():
+            assert "Traceback" not in member.said(), f"{member.name}: {member.said()[-3000:]}"
+        return world
+
+    async def world(self) -> World:
+        """All keys of the server."""
+        client = Redis.from_url(self.system.url, protocol=2)
+        try:
+            return await read_world(client, Keys())
+        finally:
+            await client.aclose()
+
+    def asked(self, path: str, run: int = 1) -> int:
+        """How often the model was asked by this task's run."""
+        return len(self.system.bodies(f"{path.replace('/', '_')}-{run}"))
+
+
+def _user_texts(line: Line) -> list[str]:
+    return [str(block["text"]) for block in line.content if line.role == "user" and block["type"] == "text"]
+
+
+@asynccontextmanager
+async def race(
+    folder: Path, *lines: JsonObject, coordinators: int = 1, workers: int = 1, allow: tuple[str, ...] = ()
+) -> AsyncIterator[Race]:
+    """Server, stand-in with these lines, coordinators and workers, named `coordinator1`, `worker1` and so on."""
+    workspace = folder / "workspace"
+    workspace.mkdir(parents=True)
+    async with cluster(folder) as system:
+        system.points = folder / "points"
+        await system.standin(script(*lines))
+        await asyncio.gather(
+            *(system.coordinator(f"coordinator{n + 1}") for n in range(coordinators)),
+            *(system.worker(f"worker{n + 1}") for n in range(workers)),
+        )
+        async with Client.connect(system.url) as client:
+            yield Race(system, client, workspace, allow)
+        system.refuse_shams()
