@@ -26,6 +26,8 @@ _VARIABLES: dict[str, str] = {
     "CELERIAC_REDIS_PREFIX": "redis.prefix",
     "CELERIAC_WORKER_LABELS": "worker.labels",
     "CELERIAC_WORKER_CONCURRENCY": "worker.concurrency",
+    "CELERIAC_WORKER_SOFT_SHUTDOWN_SECONDS": "worker.soft_shutdown_seconds",
+    "CELERIAC_COORDINATOR_SESSIONS": "coordinator.sessions",
     "CELERIAC_LEASE_SECONDS": "lease.seconds",
     "CELERIAC_SUPERVISOR_SCAN_SECONDS": "supervisor.scan_seconds",
     "CELERIAC_SUPERVISOR_MAX_ATTEMPTS": "supervisor.max_attempts",

@@ -38,6 +38,17 @@ class WorkerSettings(Value):
     concurrency: Count = 100
     """Tasks at once in one process; they wait on the network, so many are fine (DESIGN 4)."""
 
+    soft_shutdown_seconds: Annotated[float, Field(ge=0)] = 30.0
+    """How long a closing worker lets running commands of `sh` tasks end by themselves (CELERY.md,
+    worker_soft_shutdown_timeout); agents are handed over at once."""
+
+
+class CoordinatorSettings(Value):
+    """A coordinator process."""
+
+    sessions: Count = 500
+    """Sessions at once in one process: they wait on the network and on each other; more are left to others."""
+
 
 class LeaseSettings(Value):
     """Ownership of tasks."""
@@ -116,6 +127,7 @@ class Settings(Value):
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     redis: RedisSettings = RedisSettings()
     worker: WorkerSettings = WorkerSettings()
+    coordinator: CoordinatorSettings = CoordinatorSettings()
     lease: LeaseSettings = LeaseSettings()
     supervisor: SupervisorSettings = SupervisorSettings()
     llm: LlmSettings = LlmSettings()

@@ -15,6 +15,8 @@ from celeriac.coordinator.sessions import Sessions
 
 BLOCK_SECONDS = 5.0
 """How long one blocked read lasts: bounds how late a closing process notices."""
+FULL_BLOCK_SECONDS = 1.0
+"""The same while no session can be taken: bounds how late a session that ended makes room for the next."""
 RETRY_SECONDS = 0.5
 
 log = logging.getLogger(__name__)
@@ -34,7 +36,9 @@ class HintReader:
         hints = self._dispatcher.substrate.hints
         while True:
             try:
-                hinted = await hints.wait(self._process, sessions=True, timeout_s=BLOCK_SECONDS)
+                room = self._sessions.room  # without it, hints about sessions are left to processes that have some
+                seconds = BLOCK_SECONDS if room else FULL_BLOCK_SECONDS
+                hinted = await hints.wait(self._process, sessions=room, timeout_s=seconds)
                 if hinted is not None:
                     await self._act(hinted)
             except ServerUnreachable as error:
@@ -45,12 +49,22 @@ class HintReader:
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _act(self, task_id: TaskId) -> None:
-        holdings = self._sessions.holdings
-        if holdings.poke(task_id):
+        if self._sessions.holdings.poke(task_id):
             return
-        if ids.session_of(task_id) == task_id:
-            await self._sessions.claim(task_id)
+        if ids.session_of(task_id) != task_id:
+            await self._wake(task_id)
+        elif self._sessions.room:
+            self._sessions.claim(task_id)
+        else:  # the last place was taken while this hint was waited for
+            await self._dispatcher.substrate.hints.push_sessions(task_id)
+
+    async def _wake(self, task_id: TaskId) -> None:
+        """Send the wake-up of a task that nobody owns; of one that was handed over, only if no supervisor did."""
+        records = self._dispatcher.substrate.records
+        record = await records.find(task_id)
+        if record is None or record.state.terminal or record.lease is not None:
             return
-        record = await self._dispatcher.substrate.records.find(task_id)
-        if record is not None and not record.state.terminal and record.lease is None and record.park is None:
+        if record.park is None:
             await self._dispatcher.wake(task_id, run=record.run, attempt=1)
+        elif (due := await records.resend(task_id)) is not None:
+            await self._dispatcher.wake(task_id, run=due.run, attempt=due.attempt)

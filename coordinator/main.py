@@ -69,7 +69,7 @@ async def _serve(settings: Settings, runner: Runner, session: Session, dispatche
         loop.add_signal_handler(number, stop.set)
     with suppress(TimeoutError):
         async with asyncio.timeout(None) as bound, asyncio.TaskGroup() as running:
-            sessions = Sessions(session, running)
+            sessions = Sessions(session, running, most=settings.coordinator.sessions)
             duties = _duties(settings, sessions, dispatcher, runner)
             tasks = [running.create_task(duty, name=name) for name, duty in duties.items()]
             print(f"celeriac coordinator ready: {runner.process}", file=sys.stderr, flush=True)

@@ -15,41 +15,44 @@ log = logging.getLogger(__name__)
 class Sessions:
     """Claims sessions and runs each in a task of its own."""
 
-    def __init__(self, session: Session, group: asyncio.TaskGroup) -> None:
-        """`group` owns the running sessions."""
+    def __init__(self, session: Session, group: asyncio.TaskGroup, *, most: int) -> None:
+        """`group` owns the running sessions; there are at most `most` at once."""
         self._session = session
         self._group = group
-        self._claiming: set[TaskId] = set()
+        self._most = most
+        self._mine: set[TaskId] = set()
+        """Claimed, or being claimed, until the run has ended here."""
 
     @property
     def holdings(self) -> Holdings:
         """What this process owns."""
         return self._session.runner.holdings
 
-    async def claim(self, session_id: TaskId) -> bool:
-        """Try to become the owner; True if this process runs it now. Safe to call at any time, by any number of
-        processes."""
-        runner = self._session.runner
-        if session_id in runner.holdings or session_id in self._claiming or runner.holdings.closing:
-            return False
-        self._claiming.add(session_id)
-        # A task of its own: a claim that is cut off here may have been granted there, and then nobody would run it.
-        return await asyncio.shield(self._group.create_task(self._claim(session_id), name=f"claim of {session_id}"))
+    @property
+    def room(self) -> bool:
+        """Whether this process takes one more session: others may be idle while this one is full or closing."""
+        return not self.holdings.closing and len(self._mine) < self._most
 
-    async def _claim(self, session_id: TaskId) -> bool:
+    def claim(self, session_id: TaskId) -> None:
+        """Try to become the owner, and then run it; does not wait. Safe to call at any time, by any number of
+        processes; without room it does nothing."""
+        if session_id not in self._mine and self.room:
+            self._mine.add(session_id)
+            # A task of its own: a claim that is cut off here may have been granted there, and nobody would run it.
+            self._group.create_task(self._claimed(session_id), name=f"session {session_id}")
+
+    async def _claimed(self, session_id: TaskId) -> None:
         runner = self._session.runner
         try:
             lease = await runner.substrate.claim(session_id, None, process=runner.process)
+            if isinstance(lease, ClaimRefusal):
+                log.debug("%s not claimed: %s", session_id, lease)
+            else:
+                await self._run(lease)
         except Exception:  # a border: the group ends with its first failure, and with it every session
             log.exception("%s not claimed", session_id)
-            return False
         finally:
-            self._claiming.discard(session_id)
-        if isinstance(lease, ClaimRefusal):
-            log.debug("%s not claimed: %s", session_id, lease)
-            return False
-        self._group.create_task(self._run(lease), name=f"session {session_id}")
-        return True
+            self._mine.discard(session_id)
 
     async def _run(self, lease: Lease) -> None:
         try:

@@ -36,6 +36,7 @@ async def execute(worker: Worker, envelope: Envelope) -> str:
     if ids.kind_of(envelope.task_id) not in SERVED:
         return "NOT SERVED"
     if runner.holdings.closing:
+        await runner.substrate.hints.push_sessions(envelope.task_id)  # a coordinator sends it again, to another worker
         return "CLOSING"
     if runner.holdings.poke(envelope.task_id):  # also while a run that lost its lease still unwinds here
         return ClaimRefusal.BUSY.value

@@ -1,5 +1,6 @@
 """What one process owns right now, and the one blocked reader that pokes it (PROTOCOL 1, hints)."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,7 @@ class Holdings:
     def __init__(self) -> None:
         """Empty."""
         self._held: dict[TaskId, Lease] = {}
+        self._graces: dict[TaskId, float] = {}
         self.closing = False
 
     @contextmanager
@@ -28,6 +30,15 @@ class Holdings:
         finally:
             if before is not lease and self._held.get(lease.task_id) is lease:
                 del self._held[lease.task_id]
+
+    @contextmanager
+    def grace(self, lease: Lease, seconds: float) -> Iterator[None]:
+        """What runs inside cannot go on elsewhere: a closing process gives it so long to end by itself."""
+        self._graces[lease.task_id] = seconds
+        try:
+            yield
+        finally:
+            del self._graces[lease.task_id]
 
     def __contains__(self, task_id: TaskId) -> bool:
         """Whether this process owns the task."""
@@ -46,10 +57,16 @@ class Holdings:
         return True
 
     def shut_down(self) -> None:
-        """Hand over everything: each run is drained, stored and queued again for another process."""
+        """Hand over everything: each run is drained, stored and queued again for another process. Asked a second time,
+        there is no grace."""
+        graces = {} if self.closing else self._graces
         self.closing = True
+        loop = asyncio.get_running_loop()
         for lease in tuple(self._held.values()):
-            _close(lease)
+            if seconds := graces.get(lease.task_id):
+                loop.call_later(seconds, _close, lease)
+            else:
+                _close(lease)
 
 
 def _close(lease: Lease) -> None:

@@ -5,6 +5,7 @@ Above: every file of the substrate. Below: redis-py. Replies leave here as str, 
 
 import asyncio
 import contextlib
+import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from celeriac.common.clock import boottime
 from celeriac.common.contract.errors import ScriptRefused, ServerUnreachable, UsageError
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
@@ -128,6 +130,7 @@ class Connection:
         self._patience = patience
         self._scripts = scripts
         self._ancestors: dict[TaskId, tuple[TaskId, ...]] = {}
+        self._failed_at = -math.inf
 
     @classmethod
     def to(cls, url: str, *, keys: Keys, scripts: ScriptLibrary, patience: Patience = PROCESS) -> "Connection":
@@ -176,6 +179,10 @@ class Connection:
         for client in (self.client, self.blocking):
             await client.aclose()
             await client.connection_pool.disconnect()
+
+    def answering_ms(self) -> float:
+        """For how long no request of this process was left unanswered."""
+        return (boottime() - self._failed_at) * 1000
 
     def unreachable(self, error: BaseException) -> ServerUnreachable:
         """The error with the way out."""
@@ -284,6 +291,9 @@ class Connection:
             return await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
         except ResponseError as error:
             raise _judged(error) from error
+        except BROKEN:
+            self._failed_at = boottime()
+            raise
 
     async def _pipeline(self, commands: Sequence[Command]) -> list[object]:
         async with self.client.pipeline(transaction=False) as pipeline:
@@ -293,6 +303,9 @@ class Connection:
                 return cast("list[object]", await pipeline.execute())
             except ResponseError as error:
                 raise _judged(error) from error
+            except BROKEN:
+                self._failed_at = boottime()
+                raise
 
 
 def _judged(error: ResponseError) -> RedisError:

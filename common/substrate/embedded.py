@@ -17,6 +17,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -25,6 +26,7 @@ from redis.exceptions import RedisError
 
 from celeriac.common.contract.errors import ServerUnreachable
 
+Fsync = Literal["everysec", "always"]
 NAMES = ("valkey-server", "redis-server")
 OLDEST_MAJOR = 7
 """CELERY.md: Redis 7.0 or newer."""
@@ -82,12 +84,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def command(binary: Path, folder: Path, where: Sequence[str]) -> list[str]:
-    """The argv of a server tied to this process; `where`: its address options."""
+def command(binary: Path, folder: Path, where: Sequence[str], *, fsync: Fsync = "everysec") -> list[str]:
+    """The argv of a server tied to this process; `where`: its address options; `fsync`: when the disk is waited for."""
     return [
         *(sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), str(binary), *where),
         *("--bind", "127.0.0.1", "--dir", str(folder), "--save", "", "--logfile", str(folder / LOG_NAME)),
-        *("--appendonly", "yes", "--appendfsync", "everysec"),
+        *("--appendonly", "yes", "--appendfsync", fsync),
     ]
 
 

@@ -10,6 +10,7 @@ from celeriac.common.substrate.hints import Hints
 from celeriac.common.substrate.inbox import Inboxes
 from celeriac.common.substrate.keys import Keys
 from celeriac.common.substrate.leases import Lease, Leases, Sides, Terms
+from celeriac.common.substrate.lookout import Lookout
 from celeriac.common.substrate.patience import PROCESS, Patience
 from celeriac.common.substrate.questions import Questions
 from celeriac.common.substrate.records import Records
@@ -42,6 +43,7 @@ class Substrate:
         self.questions = Questions(connection, self.records, self.hints)
         self.transcripts = Transcripts(connection)
         self.events = Events(connection, self.transcripts)
+        self.lookout = Lookout(connection)
         self.replays = Replays(connection)
         self._leases = Leases(Sides(connection, self.records, self.hints), terms)
 

@@ -14,6 +14,7 @@ import orjson
 
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.settings import environment
+from celeriac.common.substrate.embedded import Fsync
 from celeriac.common.testing.servers import PrivateServer
 from celeriac.common.testing.waiting import until
 
@@ -148,9 +149,11 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(folder: Path, *, lease_seconds: float = 2.0, scan_seconds: float = 0.3) -> AsyncIterator[Cluster]:
+async def cluster(
+    folder: Path, *, lease_seconds: float = 2.0, scan_seconds: float = 0.3, fsync: Fsync = "everysec"
+) -> AsyncIterator[Cluster]:
     """A server and nothing else yet; everything that was started is gone afterwards."""
-    with PrivateServer(folder / "redis") as server:
+    with PrivateServer(folder / "redis", fsync=fsync) as server:
         environ = {
             **environment(),
             "CELERIAC_HOME": str(folder / "home"),

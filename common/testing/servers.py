@@ -13,7 +13,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from celeriac.common.substrate.embedded import command, find_binary, free_port
+from celeriac.common.substrate.embedded import Fsync, command, find_binary, free_port
 from celeriac.common.substrate.leases import Terms
 from celeriac.common.substrate.scripts import ScriptLibrary
 from celeriac.common.substrate.store import Substrate
@@ -27,10 +27,11 @@ _LOOK_SECONDS = 0.02
 class PrivateServer:
     """A real server in `folder`, tied to this process. Synchronous: one serves the event loops of many tests."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, fsync: Fsync = "everysec") -> None:
         """Nothing runs before `start`."""
         self.folder = folder
         self.port = free_port()
+        self._fsync = fsync
         self._kept = False
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -61,7 +62,9 @@ class PrivateServer:
 
     def _started(self) -> bool:
         where = ("--port", str(self.port))
-        self._process = subprocess.Popen(command(find_binary(), self.folder, where), stdout=subprocess.DEVNULL)
+        self._process = subprocess.Popen(
+            command(find_binary(), self.folder, where, fsync=self._fsync), stdout=subprocess.DEVNULL
+        )
         deadline = time.monotonic() + START_SECONDS
         while not self._answers():
             if time.monotonic() > deadline or self._process.poll() is not None:

@@ -97,17 +97,20 @@ class ShellTask:
             return
         self.output.activity(f"{BASH}: {self.command}"[:80])
         try:
-            running = await self._start()
+            with self.runner.holdings.grace(self.lease, self.runner.settings.worker.soft_shutdown_seconds):
+                result = await self._to_its_end(await self._start(), group)
         except CommandNotStarted as error:
             await self._finish(_failed(str(error)))
             return
-        typing = group.create_task(self._type(running), name=f"stdin of {self.lease.task_id}")
-        try:
-            result = await running.wait()
-        finally:
-            typing.cancel()
         if self.lease.node.reason is not AbortReason.LEASE_LOST:
             await self._finish(self._outcome(result))
+
+    async def _to_its_end(self, running: Running, group: asyncio.TaskGroup) -> CommandResult:
+        typing = group.create_task(self._type(running), name=f"stdin of {self.lease.task_id}")
+        try:
+            return await running.wait()
+        finally:
+            typing.cancel()
 
     async def _start(self) -> Running:
         async def emit(text: str) -> None:
@@ -173,7 +176,8 @@ class ShellTask:
         return Outcome(state=State.COMPLETED, subtype=Subtype.SUCCESS, text=result.text)
 
     def _aborted(self, result: CommandResult | None) -> Outcome:
-        """A closing worker's command cannot go on elsewhere, and nobody asked for its stop."""
+        """A closing worker's command cannot go on elsewhere, and did not end in its grace; nobody asked for its
+        stop."""
         if self.lease.node.reason is AbortReason.SHUTDOWN:
             return _failed(CLOSED, result.text if result is not None else None).model_copy(update={"partial": True})
         return _stopped(result)

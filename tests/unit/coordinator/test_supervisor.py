@@ -24,12 +24,16 @@ class Claims:
 
     bad: set[TaskId] = field(default_factory=set)
     claimed: list[TaskId] = field(default_factory=list)
+    room: bool = True
 
-    async def claim(self, session_id: TaskId) -> bool:
+    def claim(self, session_id: TaskId) -> None:
         if session_id in self.bad:
             raise ValueError("a record that nobody can read")
         self.claimed.append(session_id)
-        return True
+
+
+def supervisor_of(kit: Kit, claims: Claims) -> Supervisor:
+    return Supervisor(Dispatcher(kit.substrate, None), claims, scan_seconds=1, lease_ms=1000)  # type: ignore[arg-type]  # no worker is woken
 
 
 @pytest.fixture
@@ -48,19 +52,39 @@ async def test_a_task_that_cannot_be_dealt_with_stays_alone(kit: Kit) -> None:
         await substrate.sessions.list(session)
         await kit.wake_long_ago(session)
     claims = Claims(bad={sessions[1]})
-    supervisor = Supervisor(Dispatcher(substrate, None), claims, scan_seconds=1, lease_ms=1000)  # type: ignore[arg-type]  # no worker is woken
-    await supervisor.scan()
+    supervisor = supervisor_of(kit, claims)
+    await supervisor.scan(await kit.substrate.sessions.listed())
     assert set(claims.claimed) == {sessions[0], sessions[2]}
+
+
+async def test_waiting_sessions_are_claimed_oldest_first_whatever_was_sent_for_them_before(kit: Kit) -> None:
+    sessions = [await kit.session() for _ in range(5)]
+    for session in reversed(sessions):
+        await kit.substrate.sessions.list(session)
+    claims = Claims()
+    await supervisor_of(kit, claims).scan(await kit.substrate.sessions.listed())
+    assert claims.claimed == sessions[::-1]
+
+
+async def test_a_full_process_claims_nothing_and_has_others_told(kit: Kit) -> None:
+    session = await kit.session()
+    await kit.substrate.sessions.list(session)
+    await kit.wake_long_ago(session)
+    await kit.redis.delete(kit.keys.session_hints)
+    claims = Claims(room=False)
+    await supervisor_of(kit, claims).scan(await kit.substrate.sessions.listed())
+    assert claims.claimed == []
+    assert await kit.redis.lrange(kit.keys.session_hints, 0, -1) == [session.encode()]
 
 
 async def test_a_run_over_its_time_fails_with_that_reason(kit: Kit) -> None:
     session = await kit.session(limits=Limits(seconds=60))
     await kit.substrate.sessions.list(session)
-    supervisor = Supervisor(Dispatcher(kit.substrate, None), Claims(), scan_seconds=1, lease_ms=1000)  # type: ignore[arg-type]  # no worker is woken
-    await supervisor.scan()
+    supervisor = supervisor_of(kit, Claims())
+    await supervisor.scan(await kit.substrate.sessions.listed())
     assert not (await kit.state(session)).terminal
     await kit.field(session, "deadline", "1")
-    await supervisor.scan()
+    await supervisor.scan(await kit.substrate.sessions.listed())
     record = await kit.substrate.records.get(session)
     assert record.outcome is not None
     assert (record.state, record.outcome.reason) == (State.FAILED, "the time limit is over")
@@ -75,8 +99,8 @@ async def test_a_session_whose_client_died_before_its_record_is_taken_off_the_li
     await sessions.list(fresh)
     owner = await kit.claim(ended)
     await owner.finish(DONE)
-    supervisor = Supervisor(Dispatcher(kit.substrate, None), Claims(), scan_seconds=1, lease_ms=1000)  # type: ignore[arg-type]  # no worker is woken
-    await supervisor.scan(unlist=True)
+    supervisor = supervisor_of(kit, Claims())
+    await supervisor.scan(await sessions.listed(), unlist=True)
     assert set(await sessions.listed()) == {fresh, living}
 
 

@@ -18,7 +18,7 @@ from celeriac.common.runtime.holdings import Holdings
 from celeriac.common.runtime.resume import EFFECT_UNKNOWN
 from celeriac.common.runtime.runner import Runner
 from celeriac.common.runtime.turn import inbox_blocks
-from celeriac.common.settings import Settings
+from celeriac.common.settings import Settings, WorkerSettings
 from celeriac.common.substrate.leases import Lease
 from celeriac.common.testing.servers import in_memory
 from celeriac.common.testing.substrate_kit import Kit, line, new_task
@@ -26,6 +26,8 @@ from celeriac.common.testing.waiting import until
 from celeriac.workers.execute import Worker, execute
 from celeriac.workers.kinds.shell import CLOSED, MARK
 from celeriac.workers.shell.commands import Commands
+
+GRACE_SECONDS = 3.0
 
 
 @dataclass
@@ -64,7 +66,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
         substrate=substrate,
         models=None,  # type: ignore[arg-type]  # no model is asked
         permissions=StandardPermissions(),
-        settings=Settings(home=tmp_path),
+        settings=Settings(home=tmp_path, worker=WorkerSettings(soft_shutdown_seconds=GRACE_SECONDS)),
         holdings=Holdings(),
         process="worker",
     )
@@ -108,6 +110,46 @@ async def test_a_closing_worker_starts_nothing_and_hands_over_what_has_not_start
     bench.holdings.shut_down()
     assert await bench.run(task_id) == "CLOSING"
     assert (await bench.record(task_id)).lease is None
+    hints = bench.kit.substrate.hints
+    told = [await hints.wait("nobody", sessions=True, timeout_s=1) for _ in range(2)]
+    assert told == [bench.lease.task_id, task_id], "a coordinator sends the swallowed wake-up again at once"
+
+
+async def test_a_command_may_end_in_the_grace_of_a_closing_worker(bench: Bench) -> None:
+    task_id = await bench.shell("touch mark; read line; echo $line")
+    running = asyncio.ensure_future(bench.run(task_id))
+    await until((bench.folder / "mark").exists)
+    bench.holdings.shut_down()
+    sender = (bench.lease.task_id, bench.lease.token)
+    await bench.kit.substrate.inboxes.send_message(task_id, "1", "heard", op="1", sender=sender)
+    bench.holdings.poke(task_id)
+    assert "completed" in await running
+    record = await bench.record(task_id)
+    assert record.outcome is not None and (record.outcome.text or "").split() == ["heard", "heard"]  # the echo first
+
+
+async def test_a_stop_does_not_wait_for_the_grace(bench: Bench) -> None:
+    task_id = await bench.shell("touch mark; sleep 60")
+    running = asyncio.ensure_future(bench.run(task_id))
+    await until((bench.folder / "mark").exists)
+    bench.holdings.shut_down()
+    await bench.kit.substrate.records.request_stop(task_id, kind="user", reason="enough", op="1")
+    bench.holdings.poke(task_id)
+    async with asyncio.timeout(GRACE_SECONDS):
+        await running
+    assert (await bench.record(task_id)).state is State.STOPPED
+
+
+async def test_a_worker_that_is_told_twice_to_close_gives_no_grace(bench: Bench) -> None:
+    task_id = await bench.shell("touch mark; sleep 60")
+    running = asyncio.ensure_future(bench.run(task_id))
+    await until((bench.folder / "mark").exists)
+    bench.holdings.shut_down()
+    bench.holdings.shut_down()
+    async with asyncio.timeout(GRACE_SECONDS):
+        await running
+    record = await bench.record(task_id)
+    assert record.outcome is not None and record.outcome.reason == CLOSED
 
 
 async def test_a_command_of_a_closing_worker_fails_with_its_reason(bench: Bench) -> None:
