@@ -16,6 +16,7 @@ from celeriac.common.contract.messages import Line
 from celeriac.common.contract.task import Record
 from celeriac.common.settings import Settings, load
 from celeriac.common.substrate.events import START, parse_event_id
+from celeriac.common.substrate.opening import terms_of
 from celeriac.common.substrate.patience import CLIENT_PATIENCE_SECONDS, FIRST_PATIENCE_SECONDS, Patience, log_it
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.substrate.types import Created, SendStatus, Sent
@@ -49,10 +50,7 @@ class Client:
         substrate = Substrate.connect(
             url,
             prefix=settings.redis.prefix,
-            lease_ms=round(settings.lease.seconds * 1000),
-            max_attempts=settings.supervisor.max_attempts,
-            max_attempts_total=settings.supervisor.max_attempts_total,
-            silent_ms=round(settings.lease.silent_seconds * 1000),
+            terms=terms_of(settings),
             patience=Patience(CLIENT_PATIENCE_SECONDS, tell),
         )
         try:

@@ -12,6 +12,7 @@ from celeriac.common.contract.errors import ScriptRefused
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.messages import Draft, NewLine
+from celeriac.common.contract.presence import SILENT_SECONDS
 from celeriac.common.contract.task import Outcome, Usage
 from celeriac.common.substrate.connection import Answer, Connection
 from celeriac.common.substrate.hints import Hints, wake_of
@@ -37,12 +38,13 @@ _NONCE = re.compile(r"[0-9A-Za-z_-]{1,64}")
 class Terms:
     """What claims are made under."""
 
-    lease_ms: int
-    max_attempts: int
-    """Leases lost since the last progress that a claim still accepts (PROTOCOL 3: 3)."""
-    max_attempts_total: int
-    """Leases lost in one run that a claim still accepts (PROTOCOL 3: 20)."""
-    silent_ms: int
+    lease_ms: int = 15_000
+    """DESIGN 3: recovery takes about one lease time."""
+    max_attempts: int = 3
+    """Leases lost since the last progress that a claim still accepts (PROTOCOL 3)."""
+    max_attempts_total: int = 20
+    """Leases lost in one run that a claim still accepts (PROTOCOL 3)."""
+    silent_ms: int = round(SILENT_SECONDS * 1000)
     """No token and no tool output for so long is a silence."""
 
 

@@ -3,7 +3,6 @@
 from redis.asyncio import Redis
 
 from celeriac.common.contract.ids import TaskId
-from celeriac.common.contract.presence import SILENT_SECONDS
 from celeriac.common.substrate.connection import Connection
 from celeriac.common.substrate.events import Events
 from celeriac.common.substrate.hints import Hints
@@ -20,13 +19,8 @@ from celeriac.common.substrate.sessions import Sessions
 from celeriac.common.substrate.transcripts import Transcripts
 from celeriac.common.substrate.types import ClaimRefusal
 
-LEASE_MS = 15_000
-"""DESIGN 3: recovery takes about one lease time."""
-MAX_ATTEMPTS = 3
-"""PROTOCOL 3, claim."""
-MAX_ATTEMPTS_TOTAL = 20
-"""PROTOCOL 3, claim."""
-SILENT_MS = round(SILENT_SECONDS * 1000)
+DEFAULT = Terms()
+"""What the protocol names."""
 
 
 class Substrate:
@@ -53,16 +47,13 @@ class Substrate:
         url: str,
         *,
         prefix: str = "",
-        lease_ms: int = LEASE_MS,
-        max_attempts: int = MAX_ATTEMPTS,
-        max_attempts_total: int = MAX_ATTEMPTS_TOTAL,
-        silent_ms: int = SILENT_MS,
+        terms: Terms = DEFAULT,
         scripts: ScriptLibrary | None = None,
         patience: Patience = PROCESS,
     ) -> "Substrate":
         """Prepare for the server at `url`; no I/O. `scripts` is for tests. Raises UsageError for a bad URL."""
         connection = Connection.to(url, keys=Keys(prefix), scripts=scripts or packaged(), patience=patience)
-        return cls(connection, Terms(lease_ms, max_attempts, max_attempts_total, silent_ms))
+        return cls(connection, terms)
 
     @classmethod
     def over(

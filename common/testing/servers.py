@@ -16,7 +16,7 @@ from redis.retry import Retry
 from celeriac.common.substrate.embedded import Fsync, command, find_binary, free_port
 from celeriac.common.substrate.leases import Terms
 from celeriac.common.substrate.scripts import ScriptLibrary
-from celeriac.common.substrate.store import Substrate
+from celeriac.common.substrate.store import DEFAULT, Substrate
 
 START_SECONDS = 20.0
 PORT_TRIES = 5
@@ -99,13 +99,9 @@ class PrivateServer:
             self.kill()
 
 
-TERMS = Terms(lease_ms=15_000, max_attempts=3, max_attempts_total=20, silent_ms=60_000)
-"""The defaults of the product."""
-
-
 def in_memory(
     *,
-    terms: Terms = TERMS,
+    terms: Terms = DEFAULT,
     prefix: str = "",
     scripts: ScriptLibrary | None = None,
     server: FakeServer | None = None,

@@ -22,7 +22,7 @@ from celeriac.common.substrate.connection import Answer, Argument, Connection, n
 from celeriac.common.substrate.keys import Keys
 from celeriac.common.substrate.leases import Lease, Terms
 from celeriac.common.substrate.scripts import ScriptLibrary
-from celeriac.common.substrate.store import SILENT_MS, Substrate
+from celeriac.common.substrate.store import Substrate
 from celeriac.common.substrate.types import SendStatus, StoredAnswer
 from celeriac.common.testing.substrate_kit import new_task
 
@@ -243,7 +243,7 @@ def main(live: Callable[[Lives, Actor, Lease], Awaitable[None]], arguments: Sequ
         scripts = ScriptLibrary.mutated(MUTATIONS[mutation])
         connection = Faulty.to(url, keys=Keys(), scripts=scripts)
         assert isinstance(connection, Faulty)
-        substrate = Substrate(connection, Terms(int(lease_ms), 3, 20, SILENT_MS))
+        substrate = Substrate(connection, Terms(int(lease_ms)))
         actor = Actor(name, substrate, Redis.from_url(url, protocol=2, socket_timeout=None), connection)
         await _forever(duties[role], Lives(actor, live))
 

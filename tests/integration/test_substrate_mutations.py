@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from celeriac.common.contract import ids
 from celeriac.common.contract.errors import LeaseLost
 from celeriac.common.substrate.keys import Keys
-from celeriac.common.substrate.leases import Lease
+from celeriac.common.substrate.leases import Lease, Terms
 from celeriac.common.substrate.scripts import ScriptLibrary
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.testing.servers import PrivateServer
@@ -30,7 +30,7 @@ async def make_kit(private_server: PrivateServer) -> AsyncIterator[Callable[[str
     def make(mutation: str) -> Kit:
         prefix = f"{ids.nonce()}:"
         scripts = ScriptLibrary.mutated(MUTATIONS[mutation])
-        substrate = Substrate.connect(private_server.url, prefix=prefix, lease_ms=LEASE_MS, scripts=scripts)
+        substrate = Substrate.connect(private_server.url, prefix=prefix, terms=Terms(LEASE_MS), scripts=scripts)
         made.append(Kit(substrate, Redis.from_url(private_server.url, protocol=2), Keys(prefix)))
         return made[-1]
 

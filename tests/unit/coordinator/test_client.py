@@ -33,7 +33,7 @@ async def substrate() -> AsyncIterator[Substrate]:
     made = Substrate.over(
         FakeAsyncRedis(server=server),
         FakeAsyncRedis(server=server),
-        terms=Terms(lease_ms=15_000, max_attempts=3, max_attempts_total=20, silent_ms=60_000),
+        terms=Terms(),
     )
     yield made
     await made.aclose()

@@ -25,7 +25,7 @@ LEASE_MS = 240
 @pytest.fixture
 async def short() -> AsyncIterator[Kit]:
     server = FakeServer()
-    substrate = in_memory(server=server, terms=Terms(LEASE_MS, 3, 20, 60_000))
+    substrate = in_memory(server=server, terms=Terms(LEASE_MS))
     client = FakeAsyncRedis(server=server, protocol=2)
     yield Kit(substrate, client, Keys())
     await client.aclose()
@@ -112,7 +112,7 @@ async def test_a_stopped_run_that_also_loses_its_lease_may_not_write(twin_kit: K
 
 async def test_a_server_that_stays_silent_costs_the_lease_not_the_caller(tmp_path: Path) -> None:
     with PrivateServer(tmp_path) as server:
-        substrate = Substrate.connect(server.url, lease_ms=4 * LEASE_MS)
+        substrate = Substrate.connect(server.url, terms=Terms(4 * LEASE_MS))
         client = Redis.from_url(server.url, protocol=2)
         lease = await Kit(substrate, client, Keys()).owned_session()
         server.signal(signal.SIGSTOP)
