@@ -34,7 +34,7 @@ class Session:
             await self.runner.run(lease, record, lambda current: self._assignment(lease, current))
         ended = await records.get(lease.task_id)
         if ended.outcome is not None and ended.run == lease.run:
-            await self.wakeups.session_ended(ended, self.runner.process, ended.outcome)
+            await self.wakeups.session_ended(ended, self.runner.process)
 
     def _assignment(self, lease: Lease, record: Record) -> Assignment:
         assert isinstance(record.spec, SessionSpec)

@@ -1,11 +1,14 @@
 """Where Celery hands a message over: one call into the process's loop (DESIGN 4). Stops from Flower become ours
 here."""
 
+import logging
 from collections.abc import Callable
 from typing import Protocol
 
 from celery import Celery, Task
+from celery.exceptions import Ignore
 from celery.worker.request import Request
+from kombu.exceptions import OperationalError
 from pydantic import ValidationError
 
 from celeriac.common.contract import ids
@@ -14,12 +17,15 @@ from celeriac.common.contract.errors import BadId
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.queue.celery_app import RUN_TASK
+from celeriac.common.queue.reports import SUCCEEDED, Report
+
+log = logging.getLogger(__name__)
 
 
 class Bridge(Protocol):
     """From Celery's threads into the process's loop."""
 
-    def run(self, envelope: Envelope) -> str:
+    def run(self, envelope: Envelope) -> Report:
         """Execute and wait."""
         ...
 
@@ -76,6 +82,17 @@ def register(app: Celery, bridge: Bridge) -> None:
                 envelope = Envelope.model_validate(message)
             except ValidationError as error:
                 raise ValueError(f"not an envelope: {error.error_count()} faults") from None
-            return bridge.run(envelope)
+            report = bridge.run(envelope)
+            if report.event == SUCCEEDED:
+                return report.text
+            self._tell(report)
+            raise Ignore(report.text)
+
+        def _tell(self, report: Report) -> None:
+            """For Celery every message has succeeded that raised nothing; listeners are told how the run ended."""
+            try:
+                self.send_event(report.event, retry=False, **report.fields())
+            except OperationalError as error:
+                log.warning("%s not sent: %s", report.event, error)
 
     app.register_task(RunTask())

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from celeriac.common.contract import ids
 from celeriac.common.contract.envelope import Envelope
 from celeriac.common.contract.kinds import SERVED, Kind
-from celeriac.common.contract.notification import of_outcome
-from celeriac.common.logs import redact
+from celeriac.common.queue.reports import Report, report_of
 from celeriac.common.runtime.runner import Runner
 from celeriac.common.substrate.leases import Lease
 from celeriac.common.substrate.types import ClaimRefusal
@@ -27,27 +26,27 @@ class Worker:
     commands: Commands
 
 
-async def execute(worker: Worker, envelope: Envelope) -> str:
-    """Run what the message names, if it is ours to run; a line that says what became of it, for Flower.
+async def execute(worker: Worker, envelope: Envelope) -> Report:
+    """Run what the message names, if it is ours to run; says what became of it, for Flower.
 
     A message is a wake-up: a duplicate, a late one, or one for an ended run finds its claim refused and is dropped.
     """
     runner = worker.runner
     if ids.kind_of(envelope.task_id) not in SERVED:
-        return "NOT SERVED"
+        return Report("NOT SERVED")
     if runner.holdings.closing:
         await runner.substrate.hints.push_sessions(envelope.task_id)  # a coordinator sends it again, to another worker
-        return "CLOSING"
+        return Report("CLOSING")
     if runner.holdings.poke(envelope.task_id):  # also while a run that lost its lease still unwinds here
-        return ClaimRefusal.BUSY.value
+        return Report(ClaimRefusal.BUSY.value)
     lease = await runner.substrate.claim(envelope.task_id, envelope.run, process=runner.process)
     if isinstance(lease, ClaimRefusal):
         log.info("%s run %d dropped: %s", envelope.task_id, envelope.run, lease)
-        return lease.value
+        return Report(lease.value)
     with runner.holdings.hold(lease):  # until no command of this run is left, so that none of the next is mistaken
         async with supervised(worker.commands, lease):
             await _run(worker, lease)
-    return await _summary(runner, lease)
+    return report_of(await runner.substrate.records.get(lease.task_id), lease.run)
 
 
 async def _run(worker: Worker, lease: Lease) -> None:
@@ -56,11 +55,3 @@ async def _run(worker: Worker, lease: Lease) -> None:
         await run_shell(worker.runner, worker.commands, lease, record)
     else:
         await run_agent(worker.runner, worker.commands, lease, record)
-
-
-async def _summary(runner: Runner, lease: Lease) -> str:
-    """What Flower shows as the result: how the run ended, or where it stands if it goes on elsewhere."""
-    record = await runner.substrate.records.get(lease.task_id)
-    if record.outcome is None or record.run != lease.run:
-        return f"run {lease.run} goes on"
-    return redact(of_outcome(record.task_id, record.title, record.outcome).summary)

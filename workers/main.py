@@ -20,6 +20,7 @@ from celeriac.common.contract.ids import TaskId
 from celeriac.common.llm.models import Models, api_client
 from celeriac.common.policy.decide import StandardPermissions
 from celeriac.common.queue.celery_app import make_app
+from celeriac.common.queue.reports import Report
 from celeriac.common.queue.routing import queues_for
 from celeriac.common.runtime.holdings import Holdings
 from celeriac.common.runtime.runner import Runner
@@ -86,7 +87,7 @@ class WorkerProcess:
         signals.worker_shutting_down.connect(self._closing, weak=False)
         _consume(app, self._settings, self.name)
 
-    def run(self, envelope: Envelope) -> str:
+    def run(self, envelope: Envelope) -> Report:
         """Execute in the loop and wait."""
         return self._portal.call(execute, self._worker, envelope)
 

@@ -10,10 +10,10 @@ from kombu.exceptions import OperationalError
 
 from celeriac.common.contract.envelope import Envelope
 from celeriac.common.contract.kinds import TITLES, Kind
-from celeriac.common.contract.notification import of_outcome
-from celeriac.common.contract.task import Outcome, Record, State
+from celeriac.common.contract.task import Record
 from celeriac.common.logs import redact
 from celeriac.common.queue.celery_app import RUN_TASK
+from celeriac.common.queue.reports import report_of
 from celeriac.common.queue.routing import queue_for
 
 TITLE_WIDTH = 120
@@ -58,24 +58,19 @@ class WakeUps:
         """Have Flower list a session; best effort, Flower decides nothing."""
         await self._events(record, worker, "task-received", "task-started")
 
-    async def session_ended(self, record: Record, worker: str, outcome: Outcome) -> None:
-        """Tell Flower how a session ended."""
-        ends = {State.COMPLETED: "task-succeeded", State.FAILED: "task-failed", State.STOPPED: "task-revoked"}
-        summary = of_outcome(record.task_id, record.title, outcome).summary
-        await self._events(record, worker, ends[outcome.state], summary=redact(summary))
+    async def session_ended(self, record: Record, worker: str) -> None:
+        """Tell Flower how a session ended; `record` is read after its end."""
+        report = report_of(record, record.run)
+        await self._events(record, worker, report.event, **report.fields())
 
-    async def _events(self, record: Record, worker: str, *types: str, summary: str = "") -> None:
+    async def _events(self, record: Record, worker: str, *types: str, **more: str | float) -> None:
+        shown_as = shown(Kind.SESSION, record.title)
+        fields = {"uuid": record.task_id, "name": "celeriac.session", "args": shown_as, "kwargs": "{}", "retries": 0}
+
         def send() -> None:
             with self._app.connection_for_write() as connection, EventDispatcher(connection, hostname=worker) as events:
                 for kind in types:
-                    fields = {
-                        "uuid": record.task_id,
-                        "name": "celeriac.session",
-                        "args": shown(Kind.SESSION, record.title),
-                    }
-                    events.send(
-                        kind, **fields, kwargs="{}", result=repr(summary), runtime=0.0, exception=summary, retries=0
-                    )
+                    events.send(kind, **fields, **more)
 
         try:
             async with asyncio.timeout(EVENTS_SECONDS):

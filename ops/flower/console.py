@@ -20,7 +20,8 @@ from celeriac.ops.flower.format import format_task
 ADDRESS = "127.0.0.1"
 MAX_TASKS = 10_000
 """Tasks kept in memory; Flower's default of 100,000 is for short ones."""
-COLUMNS = "uuid,name,args,state,received,started,runtime,worker"
+COLUMNS = "uuid,name,state,received,runtime,worker"
+"""Kind and title stand in the name; there are no other arguments to tell."""
 
 
 class PortTaken(CeleriacError):

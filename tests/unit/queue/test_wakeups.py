@@ -1,6 +1,5 @@
 """Wake-ups carry ids only, and a broker that fails harms nothing."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,9 +9,6 @@ from kombu.exceptions import OperationalError
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.task import Record
 from celeriac.common.queue.wakeups import TITLE_WIDTH, WakeUps, shown
-from celeriac.common.substrate.store import Substrate
-from celeriac.common.testing.servers import in_memory
-from celeriac.common.testing.substrate_kit import DONE, Kit
 
 
 class App(Celery):  # type: ignore[misc]  # celery has no types
@@ -32,19 +28,6 @@ class App(Celery):  # type: ignore[misc]  # celery has no types
         raise self.failure or AssertionError("no events are expected")
 
 
-@pytest.fixture
-async def substrate() -> AsyncIterator[Substrate]:
-    made = in_memory()
-    yield made
-    await made.aclose()
-
-
-@pytest.fixture
-async def record(substrate: Substrate) -> Record:
-    kit = Kit(substrate, None, None)  # type: ignore[arg-type]  # nothing of it looks inside
-    return await substrate.records.get(await kit.agent(await kit.owned_session()))
-
-
 async def test_a_wake_up_holds_ids_and_no_prompt(record: Record) -> None:
     app = App()
     wakeups = WakeUps(app)
@@ -62,7 +45,7 @@ async def test_a_broker_that_fails_is_not_the_callers_matter(record: Record, fai
     wakeups = WakeUps(App(failure))
     await wakeups.send(record, run=1)
     await wakeups.session_started(record, "coordinator")
-    await wakeups.session_ended(record, "coordinator", DONE)
+    await wakeups.session_ended(record, "coordinator")
     wakeups.close()
 
 

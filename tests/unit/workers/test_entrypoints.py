@@ -2,6 +2,8 @@
 
 import pytest
 from celery import Celery
+from celery.exceptions import Ignore
+from kombu.exceptions import OperationalError
 from pydantic import ValidationError
 
 from celeriac.common.contract import ids
@@ -9,6 +11,7 @@ from celeriac.common.contract.envelope import Envelope
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.queue.celery_app import RUN_TASK
+from celeriac.common.queue.reports import Report
 from celeriac.workers.entrypoints import register, request_class, task_of_message
 
 SESSION = ids.new_session()
@@ -18,13 +21,14 @@ AGENT = ids.child(SESSION, Kind.AGENT, "toolu_1")
 class Bridge:
     """Keeps what it is asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, report: Report | None = None) -> None:
+        self.report = report or Report("done")
         self.ran: list[Envelope] = []
         self.stopped: list[TaskId] = []
 
-    def run(self, envelope: Envelope) -> str:
+    def run(self, envelope: Envelope) -> Report:
         self.ran.append(envelope)
-        return "done"
+        return self.report
 
     def request_stop(self, task_id: TaskId) -> None:
         self.stopped.append(task_id)
@@ -48,6 +52,25 @@ def test_the_task_runs_an_envelope_and_refuses_anything_else() -> None:
         with pytest.raises(ValueError, match="not an envelope"):
             body(rubbish)
     assert len(bridge.ran) == 1
+
+
+@pytest.mark.parametrize("failure", [None, OperationalError("away")])
+@pytest.mark.parametrize("event", ["task-failed", "task-revoked"])
+def test_a_run_that_did_not_complete_is_no_success_for_listeners(
+    event: str, failure: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, sent = Celery("test", set_as_current=False), []
+    register(app, Bridge(Report("it broke", event, 1.5)))
+
+    def send_event(kind: str, **fields: object) -> None:
+        sent.append((kind, fields["exception"], fields["runtime"]))
+        if failure is not None:
+            raise failure
+
+    monkeypatch.setattr(app.tasks[RUN_TASK], "send_event", send_event)
+    with pytest.raises(Ignore):
+        app.tasks[RUN_TASK].run({"v": 1, "task_id": AGENT, "run": 1})
+    assert sent == [(event, "it broke", 1.5)]
 
 
 @pytest.mark.parametrize("text", ["", "a-1", "a-{x}:t", f"a-{26 * '0'}\n.", "s-0123456789abc}:t:s-0123456789abc"])

@@ -48,7 +48,7 @@ class Bench:
 
     async def run(self, task_id: TaskId) -> str:
         async with asyncio.timeout(20):
-            return await execute(self.worker, Envelope(task_id=task_id, run=1))
+            return (await execute(self.worker, Envelope(task_id=task_id, run=1))).text
 
     async def record(self, task_id: TaskId) -> Record:
         return await self.kit.substrate.records.get(task_id)
