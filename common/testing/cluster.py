@@ -102,6 +102,13 @@ class Cluster:
         """Start a worker process."""
         return await self.spawn(name, "worker", "--name", name, *self._tied, ready="worker ready")
 
+    async def flower(self, password: str) -> str:
+        """Start Flower, whose user is `celeriac`; its address."""
+        extra = {"CELERIAC_FLOWER_PASSWORD": password}
+        command = ("flower", "--port", "0", *self._tied)
+        member = await self.spawn("flower", *command, ready="flower ready", extra=extra)
+        return next(word for word in member.said().split() if word.startswith("http://"))
+
     async def standin(self, script: str) -> None:
         """Start the stand-in with this script; processes started later ask it."""
         file = self.folder / "script.jsonl"

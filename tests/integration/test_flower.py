@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -32,18 +31,9 @@ SCRIPT = script(
 )
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @asynccontextmanager
 async def flower(system: Cluster) -> AsyncIterator[httpx2.AsyncClient]:
-    system.environ["CELERIAC_FLOWER_PASSWORD"] = PASSWORD
-    port = free_port()
-    await system.spawn("flower", "flower", "--port", str(port), ready="flower ready")
-    async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", auth=("celeriac", PASSWORD)) as client:
+    async with httpx2.AsyncClient(base_url=await system.flower(PASSWORD), auth=("celeriac", PASSWORD)) as client:
         yield client
 
 
@@ -119,7 +109,7 @@ async def test_flower_lists_our_tasks_without_prompts_and_terminates_one(system:
         assert ended is not None and ended.state is State.STOPPED
         assert [note.status for note in await Watched(client, job).notified()] == ["killed"]
         assert processes_in(work) == []
-        assert {"task-sent", "task-received", "task-started"} <= {event["type"] for event in events}
+        assert {"task-sent", "task-received", "task-started", "task-revoked"} <= {event["type"] for event in events}
         assert "XYZZY" not in json.dumps(events)
 
 
