@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from celeriac.common.contract.errors import CeleriacError
 from celeriac.common.logs import configure
 from celeriac.common.settings import Settings, environment
 from celeriac.coordinator.commands.options import read_replay, streams
@@ -34,8 +35,14 @@ def main() -> int:
         "--at-once", type=int, default=1, metavar="N", help="N agents must have worked at the same time"
     )
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="celeriac-demo-") as folder:
-        return demonstrate(arguments.example.resolve(), Path(folder), arguments.at_once)
+    if not (arguments.example / "package").is_dir():
+        parser.error(f"{arguments.example} holds no package/: it is no example")
+    try:
+        with tempfile.TemporaryDirectory(prefix="celeriac-demo-") as folder:
+            return demonstrate(arguments.example.resolve(), Path(folder), arguments.at_once)
+    except CeleriacError as error:
+        say(f"celeriac: {error}")
+        return error.exit_code
 
 
 def demonstrate(example: Path, folder: Path, wanted_at_once: int) -> int:

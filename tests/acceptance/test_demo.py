@@ -65,6 +65,14 @@ def test_eight_agents_work_at_the_same_time_and_the_coordinator_sums_up(tmp_path
     assert "agents at work at the same time, by their records: 8" in done.stderr
 
 
+def test_an_example_without_its_parts_is_refused_in_words(tmp_path: Path) -> None:
+    done = demonstrate(tmp_path, tmp_path)
+    assert done.returncode == 2 and "it is no example" in done.stderr
+    shutil.copytree(EXAMPLE / "package", tmp_path / "package")
+    done = demonstrate(tmp_path, tmp_path)
+    assert done.returncode == 2 and "replay.jsonl" in done.stderr and "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("fault", ["no fault to begin with", "too few agents"])
 def test_a_demonstration_that_shows_nothing_fails(fault: str, tmp_path: Path) -> None:
     example = tmp_path / "example"
