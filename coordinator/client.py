@@ -21,7 +21,7 @@ from celeriac.common.substrate.patience import CLIENT_PATIENCE_SECONDS, FIRST_PA
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.substrate.types import Created, SendStatus, Sent
 from celeriac.coordinator import following
-from celeriac.coordinator.jobs import JobOptions, JobResult, Submission, prepare, result_of
+from celeriac.coordinator.jobs import JobOptions, JobResult, Submission, prepare, require_text, result_of
 from celeriac.coordinator.servers import no_answer, resolve_url
 from celeriac.coordinator.stopping import StopLine, Stopping
 
@@ -144,6 +144,7 @@ class Client:
         """Send a message to a session or a task. Raises Refused (with the reason), UsageError, NotFound."""
         if not text.strip():
             raise UsageError("the message is empty")
+        require_text("the message", text)
         await self.get(task_id)
         sent = await self._substrate.inboxes.send_message(task_id, ids.nonce(), text, op=ids.nonce(), sender=None)
         if sent.status is SendStatus.REFUSED:
@@ -156,6 +157,7 @@ class Client:
         self, task_id: TaskId, reason: str, *, kind: Literal["user", "limit"] = "user"
     ) -> tuple[StopLine, ...]:
         """Stop a task and everything below it; one line for each. Bounded: what still runs then is not confirmed."""
+        require_text("the reason", reason)
         return await Stopping(self._substrate, self.tree, task_id, reason, kind, ids.nonce()).run()
 
     async def _with_earlier_runs(self, record: Record) -> Record:

@@ -7,6 +7,7 @@ from celeriac.common.contract import notification
 from celeriac.common.contract.errors import BadNotification
 from celeriac.common.contract.events import AssistantEvent, Event, ResultEvent, SystemEvent, UserEvent
 from celeriac.common.contract.json import JsonObject, JsonValue
+from celeriac.common.contract.messages import Origin
 from celeriac.common.contract.presence import Presence
 from celeriac.common.contract.task import TERMINAL, Record
 from celeriac.common.contract.tool_names import AGENT_TOOL
@@ -50,6 +51,15 @@ def content_text(content: JsonValue) -> str:
         return content
     blocks = content if isinstance(content, list) else []
     return "\n".join(str(block.get("text", "")) for block in blocks if isinstance(block, dict))
+
+
+_TELLING_ORIGINS = frozenset({Origin.NOTIFICATION.value, Origin.TOOLS.value})
+"""Lines that may hold notifications: those that arrived beside tool results are in a line of `tools`."""
+
+
+def readable(text: str, origin: str) -> str:
+    """A user line's text as people read it: what a person typed is never shown as a notification (C85)."""
+    return decoded(text) if origin in _TELLING_ORIGINS else text
 
 
 def decoded(text: str) -> str:
@@ -107,7 +117,7 @@ def _heard(block: JsonObject, event: UserEvent) -> str:
     if block.get("type") == "tool_result":
         mark = "error" if block.get("is_error") else "result"
         return brief(f"{mark}: {block_text(block)}")
-    return brief(f"{event.origin}: {decoded(block_text(block))}")
+    return brief(f"{event.origin}: {readable(block_text(block), event.origin)}")
 
 
 def _ended(event: ResultEvent, title: str) -> str:

@@ -26,6 +26,7 @@ from celeriac.common.contract.task import (
     Value,
     Workspace,
 )
+from celeriac.common.contract.text import is_text
 from celeriac.common.contract.workspaces import workspace_label
 from celeriac.common.llm.script import Script, parse_script
 from celeriac.common.settings import Settings
@@ -74,6 +75,7 @@ def prepare(prompt: str | None, options: JobOptions, settings: Settings) -> Subm
     script = None if options.replay is None else parse_script(options.replay, options.replay_source)
     job = None if script is None else script.header.job
     text = _checked_prompt(prompt if prompt is not None else (job.prompt if job else None), settings)
+    _check_words(options)
     key = options.idempotency_key
     return Submission(
         task=NewTask(
@@ -96,16 +98,27 @@ def prepare(prompt: str | None, options: JobOptions, settings: Settings) -> Subm
 def _checked_prompt(prompt: str | None, settings: Settings) -> str:
     if prompt is None or not prompt.strip():
         raise UsageError("the prompt is empty; say what is to be done, or pipe it in")
-    try:
-        size = len(prompt.encode())
-    except UnicodeEncodeError:
-        raise UsageError("the prompt is not valid UTF-8; correct its encoding") from None
+    require_text("the prompt", prompt)
+    size = len(prompt.encode())
     if size > settings.limits.prompt_bytes:
         raise UsageError(
             f"the prompt has {size} bytes, more than the {settings.limits.prompt_bytes} of limits.prompt_bytes; "
             "put long material into a file of the workspace and name it"
         )
     return prompt
+
+
+def _check_words(options: JobOptions) -> None:
+    require_text("the title", options.title or "")
+    require_text("the model's name", options.model or "")
+    require_text("an allow rule", *options.allowed_tools)
+    require_text("the idempotency key", options.idempotency_key or "")
+
+
+def require_text(what: str, *texts: str) -> None:
+    """Raises UsageError for what no encoder accepts, such as an argument whose bytes were not UTF-8 (C31)."""
+    if not all(map(is_text, texts)):
+        raise UsageError(f"{what} is not valid UTF-8; correct its encoding")
 
 
 def title_of(prompt: str) -> str:
@@ -134,6 +147,7 @@ def _workspace(cwd: Path | None) -> Workspace:
     if not root.is_dir():
         raise UsageError(f"the workspace {root} is not a folder; name one with --cwd")
     resolved = str(root.resolve())
+    require_text("the name of the workspace", resolved)
     return Workspace(root=resolved, label=workspace_label(socket.gethostname(), resolved))
 
 

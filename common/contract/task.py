@@ -11,6 +11,7 @@ from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.presence import Presence
+from celeriac.common.contract.text import CleanText
 
 
 class State(StrEnum):
@@ -134,7 +135,7 @@ class Denial(Stored):
 
     tool_name: str
     tool_use_id: str
-    reason: str
+    reason: CleanText
 
 
 class Subtype(StrEnum):
@@ -152,9 +153,9 @@ class Outcome(Stored):
 
     state: State
     subtype: Subtype
-    reason: str = ""
+    reason: CleanText = ""
     """Empty for success; else a machine-readable word such as `exit 1`, `user`, `poison`, or a sentence."""
-    text: str | None = None
+    text: CleanText | None = None
     """The final text; for anything but success the partial result."""
     partial: bool = False
     structured: JsonObject | None = None

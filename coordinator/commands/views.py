@@ -12,7 +12,7 @@ from celeriac.common.contract.presence import Presence
 from celeriac.common.contract.task import Record, Stop
 from celeriac.common.settings import Settings
 from celeriac.coordinator.commands import options
-from celeriac.coordinator.display import activity_of, block_text, decoded, describe_call, task_line
+from celeriac.coordinator.display import activity_of, block_text, describe_call, readable, task_line
 from celeriac.coordinator.follow import OutputFormat
 from celeriac.coordinator.jobs import summary_of
 from celeriac.coordinator.words import brief, duration, harmless
@@ -121,7 +121,8 @@ def transcript_text(line: Line) -> Iterable[str]:
         if block.get("type") == "tool_use":
             yield f"> {describe_call(block)}"
         elif text := block_text(block):
-            yield harmless(decoded(text))
+            is_told = line.role == "user" and block.get("type") == "text"
+            yield harmless(readable(text, line.origin) if is_told else text)
         else:
             yield f"[{block.get('type')}]"
 
