@@ -101,6 +101,8 @@ class Accumulator:
         self._seen: set[int] = set()
         self._held: BlockDone | None = None
         self._pulsed_at = time.monotonic()
+        self._calls = 0
+        self._lost_calls = 0
         self._usage: dict[str, int] = {}
         self._stop_reason: str | None = None
 
@@ -184,7 +186,11 @@ class Accumulator:
     def _block_stop(self, data: JsonObject) -> list[ModelEvent]:
         index, block = self._opened(data)
         del self._open[index]
-        if (value := block.complete()) is None:
+        value = block.complete()
+        if block.value.get("type") == "tool_use":
+            self._calls += value is not None
+            self._lost_calls += value is None
+        if value is None:
             return []
         done = BlockDone(index, value)
         if block.may_be_cut:
@@ -205,8 +211,16 @@ class Accumulator:
             raise _Unexpected(f"block {min(self._open)} had no end")
         if not self._stop_reason:
             raise _Unexpected("there was no stop_reason")
+        if self._lacks_a_call():
+            raise _Unexpected("a tool call that the answer asks for is not whole")
         self.finished = True
         return [Finished(self._stop_reason, self._total())]
+
+    def _lacks_a_call(self) -> bool:
+        """An answer that was not cut by a limit has every call that it asks for; without one it would pass for an end
+        (C107)."""
+        announced = self._stop_reason == "tool_use" and not self._calls
+        return self._stop_reason not in CUT_REASONS and (announced or self._lost_calls > 0)
 
     def _opened(self, data: JsonObject) -> tuple[int, _Block]:
         index = _index(data)

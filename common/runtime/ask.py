@@ -8,7 +8,6 @@ from dataclasses import replace
 from celeriac.common.contract.errors import LeaseLost
 from celeriac.common.contract.events import Event, StreamEvent, SystemEvent
 from celeriac.common.contract.json import JsonObject
-from celeriac.common.contract.messages import tool_result_block
 from celeriac.common.contract.tool_names import SYNTHETIC_OUTPUT
 from celeriac.common.llm.client import (
     BlockDone,
@@ -111,7 +110,7 @@ async def _take(deps: RunDeps, turn: Turn, executor: Executor, event: ModelEvent
 
 def _dispatch(deps: RunDeps, executor: Executor, block: JsonObject) -> None:
     over = deps.turns_spent and block.get("type") == "tool_use" and block.get("name") != SYNTHETIC_OUTPUT
-    executor.add(block, preset=tool_result_block(str(block["id"]), TURN_LIMIT_TEXT, is_error=True) if over else None)
+    executor.admit(block, TURN_LIMIT_TEXT if over else None)
 
 
 def _request(deps: RunDeps, turn: Turn, attempt: int) -> Request:

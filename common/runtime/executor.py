@@ -7,16 +7,18 @@ mark are stored as the draft (PROTOCOL 5). Knows tools and the writer; does not 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from celeriac.common.contract.errors import CeleriacError, LeaseLost, ServerUnreachable
 from celeriac.common.contract.json import JsonObject
-from celeriac.common.contract.messages import Draft, ToolMeta, tool_result_block
+from celeriac.common.contract.messages import Draft, NewLine, ToolMeta, tool_result_block
 from celeriac.common.contract.task import Value
 from celeriac.common.contract.tool_names import SYNTHETIC_OUTPUT
 from celeriac.common.lifetime.cancel import AbortReason
+from celeriac.common.llm.client import ApiMessage
 from celeriac.common.llm.wire import clean
+from celeriac.common.runtime.call_ids import REPEATED, CallIds
 from celeriac.common.runtime.deps import RunDeps
 from celeriac.common.tools.base import Call, ToolContext, ToolResult
 from celeriac.common.tools.invoke import Invoke
@@ -75,6 +77,7 @@ class Executor:
             denials=deps.tally.denials,
         )
         self._slots: list[Slot] = []
+        self._ids = CallIds()
         self._turn = 0
         self._memory: dict[str, Value] = {}
         self.blocks: list[JsonObject] = []
@@ -83,6 +86,25 @@ class Executor:
         """A new answer (or another attempt at one) begins."""
         self._turn, self._memory = turn, memory
         self._slots, self.blocks = [], []
+
+    def learn(self, lines: Iterable[ApiMessage | NewLine]) -> None:
+        """These have become part of the history: the ids of their calls are taken."""
+        for line in lines:
+            self._ids.learn(line.content)
+
+    def admit(self, block: JsonObject, refusal: str | None = None) -> None:
+        """A block has come from the model; a call with a `refusal` is not run. One that comes twice counts once
+        (C82)."""
+        if block.get("type") != "tool_use":
+            self.add(block)
+            return
+        identity = self._deps.identity
+        place = f"{identity.task_id};{identity.run};{self._turn};{len(self.blocks)}"
+        settled = self._ids.settled(block, self.blocks, place)
+        if settled is None:
+            return
+        why = refusal or (REPEATED if self._ids.repeats(block) else None)
+        self.add(settled, preset=None if why is None else tool_result_block(str(settled["id"]), why, is_error=True))
 
     def add(self, block: JsonObject, *, preset: JsonObject | None = None) -> None:
         """A block is complete. A tool_use is dispatched at once, unless its result is `preset`."""

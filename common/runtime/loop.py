@@ -39,6 +39,7 @@ async def run(deps: RunDeps, start: Start, executor: Executor) -> AsyncGenerator
     """Run turns until the run ends or is parked; the last event of an ended run is its result. Raises LeaseLost."""
     closing = Closing(deps, executor)
     state, resumed, waiting = start.state, start.resumed, start.waiting
+    executor.learn(state.messages)
     yield _init(deps)
     while True:
         turn = _take_apart(deps, state, resumed)
@@ -60,6 +61,7 @@ async def run(deps: RunDeps, start: Start, executor: Executor) -> AsyncGenerator
                 yield result_event(deps, verdict.outcome)
             return
         state, resumed, waiting = _commit(deps, turn, verdict), None, False
+        executor.learn(verdict.added)
 
 
 def _take_apart(deps: RunDeps, state: LoopState, resumed: Resumed | None) -> Turn:

@@ -11,6 +11,7 @@ from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.messages import Line
 from celeriac.common.contract.task import Limits, Record, SessionSpec
 from celeriac.common.lifetime.cleanup import CleanupRegistry
+from celeriac.common.llm.client import ModelClient
 from celeriac.common.policy.decide import Policy, StandardPermissions
 from celeriac.common.policy.hooks import Hooks, NullHooks
 from celeriac.common.runtime.deps import (
@@ -95,6 +96,8 @@ class Stage:
     budget: Budget = NullBudget()
     governor: Governor = NullGovernor()
     hooks: Hooks = NullHooks()
+    client: ModelClient | None = None
+    """Asked instead of the scripted answers."""
 
     async def create(self) -> Record:
         """A fresh session."""
@@ -136,7 +139,7 @@ class Stage:
         return RunDeps(
             identity=Identity(record.task_id, record.session, None, Kind.SESSION, record.path, lease.run, "test"),
             settings=LoopSettings(model="scripted", limits=self.limits),
-            model=model,
+            model=self.client or model,
             toolbox=Toolbox([*self.tools, SyntheticOutput()], kind=self.kind),
             permissions=StandardPermissions(),
             policy=Policy(mode=record.mode, allow=tuple(tool.wire_name for tool in self.tools)),

@@ -93,7 +93,13 @@ def test_a_call_whose_input_was_cut_is_never_given_out() -> None:
 
 @pytest.mark.parametrize("joined", ["[1]", '"text"', "3", "null", "{", "nonsense", '{"a":NaN}'])
 def test_an_input_that_is_no_object_is_a_cut_block(joined: str) -> None:
-    assert blocks(run(tool_events(joined))) == []
+    assert blocks(run(tool_events(joined, stop_reason="max_tokens"))) == []
+
+
+def test_an_answer_that_lacks_a_call_and_was_not_cut_is_broken() -> None:
+    for events in (tool_events("{"), expand(answer(text("I call"), stop_reason="tool_use"))):
+        with pytest.raises(BrokenStream, match="not whole"):
+            run(events)
 
 
 @pytest.mark.parametrize("pieces", [(), ("",), ("", "{}")])
