@@ -72,9 +72,10 @@ class Supervisor:
             await records.request_stop(task_id, kind="limit", reason="the time limit is over", op=op, run=task.run)
         if task.stopped and await records.settle_stop(task_id):
             return
+        due = await records.resend(task_id) if task.due else None  # which also tells of a lost owner
         if task.ready and ids.session_of(task_id) == task_id and self._sessions.room:
             self._sessions.claim(task_id)
-        elif task.due and (due := await records.resend(task_id)) is not None:
+        elif due is not None:
             await self._dispatcher.wake(task_id, run=due.run, attempt=due.attempt)
 
 

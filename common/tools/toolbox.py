@@ -1,6 +1,7 @@
 """The tool set of one run, assembled from the closed set of its form (SPEC 6)."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 import orjson
 
@@ -8,7 +9,7 @@ from celeriac.common.contract.json import JsonObject, JsonValue
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.task import Value
 from celeriac.common.contract.tool_names import allowed_for
-from celeriac.common.tools.base import AnyTool, Restart
+from celeriac.common.tools.base import AnyTool, Restart, ToolInput
 
 
 class Toolbox:
@@ -49,8 +50,14 @@ class Toolbox:
 
 
 def _definition(tool: AnyTool) -> JsonObject:
-    schema = _without_titles(tool.input.model_json_schema())
-    return {"name": tool.wire_name, "description": tool.description, "input_schema": schema}
+    tool_input: type[ToolInput] = tool.input
+    return {"name": tool.wire_name, "description": tool.description, "input_schema": _schema(tool_input)}
+
+
+@cache
+def _schema(tool_input: type[ToolInput]) -> JsonValue:
+    """Made once in a process: it costs some milliseconds, and hundreds of runs may begin at once."""
+    return _without_titles(tool_input.model_json_schema())
 
 
 def _without_titles(schema: JsonValue) -> JsonValue:
