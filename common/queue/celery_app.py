@@ -5,6 +5,9 @@ from celery import Celery
 RUN_TASK = "celeriac.run_task"
 """Name of the one task that workers register."""
 
+SEND_TIMEOUT_SECONDS = 5.0
+"""How long a broker may take to answer a sender; the supervisor sends again what was not sent."""
+
 
 def make_app(redis_url: str, prefix: str = "", *, consumes: bool = False) -> Celery:
     """Build the app for this broker; opens no connection.
@@ -37,6 +40,8 @@ def make_app(redis_url: str, prefix: str = "", *, consumes: bool = False) -> Cel
             "socket_keepalive": True,
         },
     )
+    if not consumes:  # a frozen server must not keep a sender, nor the end of its process, for longer than this
+        app.conf.broker_transport_options["socket_timeout"] = SEND_TIMEOUT_SECONDS
     if consumes and redis_url.startswith(("redis://", "rediss://")):
         app.conf.broker_transport = "celeriac.common.queue.transport:Transport"
     return app

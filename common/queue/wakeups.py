@@ -5,14 +5,15 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 
 from celery import Celery
-from celery.events import EventDispatcher
 from kombu.exceptions import OperationalError
 
 from celeriac.common.contract.envelope import Envelope
+from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import TITLES, Kind
 from celeriac.common.contract.task import Record
 from celeriac.common.logs import redact
 from celeriac.common.queue.celery_app import RUN_TASK
+from celeriac.common.queue.event_line import EventLine
 from celeriac.common.queue.reports import report_of
 from celeriac.common.queue.routing import queue_for
 
@@ -26,12 +27,15 @@ log = logging.getLogger(__name__)
 
 
 class WakeUps:
-    """Sends from asyncio through one thread, since Celery's producer blocks."""
+    """Sends from asyncio through threads, since Celery's producer blocks: one for wake-ups, which never wait for what
+    only people look at, and one for that."""
 
     def __init__(self, app: Celery) -> None:
         """`app` from `make_app`."""
         self._app = app
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="wakeups")
+        self._events = EventLine(app)
+        self._events_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="events")
 
     async def send(self, record: Record, *, run: int, attempt: int = 0) -> None:
         """Send one; a broker that does not answer is logged, and the supervisor sends again."""
@@ -56,33 +60,36 @@ class WakeUps:
 
     async def session_started(self, record: Record, worker: str) -> None:
         """Have Flower list a session; best effort, Flower decides nothing."""
-        await self._events(record, worker, "task-received", "task-started")
+        await self._tell(record, worker, "task-received", "task-started")
 
     async def session_ended(self, record: Record, worker: str) -> None:
         """Tell Flower how a session ended; `record` is read after its end."""
         report = report_of(record, record.run)
-        await self._events(record, worker, report.event, **report.fields())
+        await self._tell(record, worker, report.event, **report.fields())
 
-    async def _events(self, record: Record, worker: str, *types: str, **more: str | float) -> None:
-        shown_as = shown(Kind.SESSION, record.title)
-        fields = {"uuid": record.task_id, "name": "celeriac.session", "args": shown_as, "kwargs": "{}", "retries": 0}
-
-        def send() -> None:
-            with self._app.connection_for_write() as connection, EventDispatcher(connection, hostname=worker) as events:
-                for kind in types:
-                    events.send(kind, **fields, **more)
-
+    async def _tell(self, record: Record, worker: str, *types: str, **more: str | float) -> None:
+        fields: JsonObject = {
+            "uuid": record.task_id,
+            "name": "celeriac.session",
+            "args": shown(Kind.SESSION, record.title),
+            "kwargs": "{}",
+            "retries": 0,
+            **more,
+        }
         try:
             async with asyncio.timeout(EVENTS_SECONDS):
-                await asyncio.get_running_loop().run_in_executor(self._thread, send)
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._events_thread, self._events.send, worker, types, fields)
         except (OperationalError, TimeoutError) as error:
             log.warning("events of %s not sent: %s", record.task_id, error)
         except Exception:  # a border: what people look at must not harm what they look at
             log.exception("events of %s not sent", record.task_id)
 
     def close(self) -> None:
-        """Let the sending thread end."""
+        """Let the sending threads end."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+        self._events_thread.submit(self._events.close)
+        self._events_thread.shutdown(wait=False)
 
 
 def shown(kind: Kind, title: str) -> str:
