@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 CODE := common coordinator workers ops src/celeriac/__init__.py src/celeriac/cli.py
 N ?= 10
 
-.PHONY: all demo fan-out test check bench kill screenshot format lock clean
+.PHONY: all demo fan-out test check bench kill chaos screenshot format lock clean
 all: $(READY)
 
 $(READY): pyproject.toml requirements.lock
@@ -44,6 +44,9 @@ kill: $(READY)
 
 screenshot: $(READY)
 	CELERIAC_PICTURE=docs/flower.png $(BIN)/pytest -q tests/integration/test_flower_page.py
+
+chaos: $(READY)
+	$(BIN)/python -P -m celeriac.ops.chaos.chaos
 
 format: $(READY)
 	$(BIN)/ruff check --fix-only $(CODE) tests
