@@ -220,21 +220,28 @@ class TaskStop(Described[TaskStopInput]):
             return ToolResult.error(f"{task_id} is not known")
         first = f"already finished ({answer.state})" if answer.status is StopStatus.FINISHED else None
         async with asyncio.TaskGroup() as confirming:  # the bound is for all together
-            told = [confirming.create_task(self._confirm(each)) for each in (task_id, *below)]
+            told = [confirming.create_task(self._confirm(task_id, answer.run))]
+            told += [confirming.create_task(self._confirm(each)) for each in below]
         verdicts = [task.result() for task in told]
         verdicts[0] = first or verdicts[0]
         return ToolResult("\n".join(f"{each}: {said}" for each, said in zip((task_id, *below), verdicts, strict=True)))
 
-    async def _confirm(self, task_id: TaskId) -> str:
-        """Settle the stop, or wait until the owner has."""
+    async def _confirm(self, task_id: TaskId, run: int | None = None) -> str:
+        """Settle the stop of this run (None: of the current one), or wait until the owner has."""
         records = self._session.dispatcher.substrate.records
+        record = await records.get(task_id)
+        run = run or record.run
         try:
             async with asyncio.timeout(STOP_WAIT_SECONDS):
-                while not (record := await records.get(task_id)).state.terminal:
+                while record.run == run and not record.state.terminal:
                     await records.settle_stop(task_id)
                     await asyncio.sleep(STOP_LOOK_SECONDS)
+                    record = await records.get(task_id)
         except TimeoutError:
             return "not confirmed"
+        if record.run != run:  # opened again since: this stop is not about what runs now
+            outcome = await records.outcome(task_id, run)
+            return "stopped" if outcome is not None and outcome.state is State.STOPPED else "already finished"
         if record.stop is not None and not record.stop.confirmed:
             return UNSEEN
         return "stopped" if record.state is State.STOPPED else "already finished"

@@ -118,7 +118,8 @@ class Records:
             raise LeaseLost(f"the sender of the stop of {task_id} no longer holds its task")
         await self._hints.after(answer.part("parent"))
         await self.poke(task_id)
-        return StopAnswer(StopStatus(answer.status), State(answer.word("state")) if answer.word("state") else None)
+        state = State(answer.word("state")) if answer.word("state") else None
+        return StopAnswer(StopStatus(answer.status), state, answer.count("run"))
 
     async def settle_stop(self, task_id: TaskId) -> bool:
         """End a stopped run that nobody works on; True if this call did."""

@@ -232,6 +232,8 @@ class StopAnswer:
 
     status: StopStatus
     state: State | None = None
+    run: int = 0
+    """The run that it was about; a repeated request is still about that one."""
 
 
 class EntryKind(StrEnum):

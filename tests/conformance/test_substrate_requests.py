@@ -116,12 +116,12 @@ async def test_stopping_a_task_that_nobody_works_on_ends_it_at_once(kit: Kit) ->
     lease = await kit.owned_session()
     agent = await kit.agent(lease)
     answer = await kit.substrate.records.request_stop(agent, kind="user", reason="enough", op="o")
-    assert answer == StopAnswer(StopStatus.STOPPED, State.STOPPED)
+    assert answer == StopAnswer(StopStatus.STOPPED, State.STOPPED, 1)
     assert await kit.inbox(lease.task_id) == (f"n:{agent}:1",)
     again = await kit.substrate.records.request_stop(agent, kind="user", reason="enough", op="o")
     assert again == answer
     later = await kit.substrate.records.request_stop(agent, kind="user", reason="enough", op="o2")
-    assert later == StopAnswer(StopStatus.FINISHED, State.STOPPED)
+    assert later == StopAnswer(StopStatus.FINISHED, State.STOPPED, 1)
 
 
 async def test_a_limit_stop_of_a_free_task_fails_it(kit: Kit) -> None:
@@ -170,7 +170,7 @@ async def test_a_repeated_stop_never_hits_a_run_opened_later(kit: Kit) -> None:
     await agent.finish(DONE)
     stop = kit.substrate.records.request_stop
     first = await stop(agent.task_id, kind="user", reason="r", op="o", sender=sender)
-    assert first == StopAnswer(StopStatus.FINISHED, State.COMPLETED)
+    assert first == StopAnswer(StopStatus.FINISHED, State.COMPLETED, 1)
     await kit.substrate.inboxes.send_message(agent.task_id, "m", "a", op="o2", sender=sender)
     assert await stop(agent.task_id, kind="user", reason="r", op="o", sender=sender) == first
     assert (await stop(agent.task_id, kind="limit", reason="r", op="o3", run=1)).status is StopStatus.FINISHED

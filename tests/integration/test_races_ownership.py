@@ -54,7 +54,7 @@ async def test_a_stop_after_the_finish_changes_nothing(server_kit: Kit) -> None:
         await held.reached.wait()
         await lease.finish(DONE)
         held.release()
-        assert await stopping == StopAnswer(StopStatus.FINISHED, State.COMPLETED)
+        assert await stopping == StopAnswer(StopStatus.FINISHED, State.COMPLETED, 1)
     assert await kit.state(lease.task_id) is State.COMPLETED
 
 
@@ -202,7 +202,7 @@ async def test_a_stop_again_after_a_takeover_is_answered_as_before(server_kit: K
         await kit.substrate.inboxes.send_message(agent.task_id, "m", "a", op="o2", sender=token)
         again = await records.request_stop(agent.task_id, kind="user", reason="r", op="o", sender=token)
         held.release()
-        assert await stopping == again == StopAnswer(StopStatus.REQUESTED)
+        assert await stopping == again == StopAnswer(StopStatus.REQUESTED, None, 1)
     assert await kit.state(agent.task_id) is State.CREATED
 
 
