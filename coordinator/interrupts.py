@@ -18,10 +18,12 @@ class Interrupts:
         self.count = 0
         self._arrived = asyncio.Condition()
         self._pending: set[asyncio.Task[None]] = set()
+        self._heard: tuple[signal.Signals, ...] = ()
 
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
+        self._heard = tuple(number for number in _SIGNALS if number not in _ignored())
+        for number in self._heard:
             loop.add_signal_handler(number, self._note)
         return self
 
@@ -29,7 +31,7 @@ class Interrupts:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
+        for number in self._heard:
             loop.remove_signal_handler(number)
 
     def _note(self) -> None:
@@ -63,3 +65,8 @@ class Interrupts:
             for one in (task, waiter):
                 one.cancel()
             await asyncio.gather(task, waiter, return_exceptions=True)
+
+
+def _ignored() -> set[signal.Signals]:
+    """A hang-up that is ignored when we start stays so: that is what `nohup` means."""
+    return {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()

@@ -7,6 +7,7 @@ on a thread that lives as long as the server is needed (the main thread of every
 
 import asyncio
 import contextlib
+import fcntl
 import importlib.util
 import os
 import re
@@ -37,6 +38,9 @@ STOP_SECONDS = 5.0
 PORT_TRIES = 5
 """A free port may be taken by somebody else before the server binds it."""
 LOG_NAME = "server.log"
+LOCK_NAME = "server.lock"
+FOLDER_SECONDS = 10.0
+"""How long a start waits for an earlier server to leave its folder: one whose parent was killed dies a moment later."""
 _LOOK_SECONDS = 0.02
 _LOG_TAIL = 2000
 _TIED = (
@@ -117,7 +121,8 @@ class EmbeddedServer:
 
         On `port` (default: a free one), or on the unix socket `socket` alone. Raises ServerUnreachable."""
         binary = await asyncio.to_thread(_prepare, folder, search_path)
-        server = await cls._launch(binary, folder, port, socket)
+        async with _locked(folder) as lock:
+            server = await cls._launch(binary, folder, port, socket, lock)
         try:
             yield server
         finally:
@@ -127,6 +132,10 @@ class EmbeddedServer:
     def pid(self) -> int:
         """Its process id."""
         return self._process.pid
+
+    async def ended(self) -> int:
+        """Wait until it ends, for whatever reason; its exit code, negative for a signal."""
+        return await self._process.wait()
 
     async def stop(self) -> None:
         """End the server and wait until it is gone; stopping twice is fine."""
@@ -141,15 +150,19 @@ class EmbeddedServer:
             await self._process.wait()
 
     @classmethod
-    async def _launch(cls, binary: Path, folder: Path, port: int | None, socket: Path | None) -> "EmbeddedServer":
+    async def _launch(
+        cls, binary: Path, folder: Path, port: int | None, socket: Path | None, lock: int
+    ) -> "EmbeddedServer":
         tries = 1 if port is not None or socket is not None else PORT_TRIES
         for _ in range(tries - 1):
             with contextlib.suppress(ServerUnreachable):
-                return await cls._launch_once(binary, folder, free_port(), None)
-        return await cls._launch_once(binary, folder, port or free_port(), socket)
+                return await cls._launch_once(binary, folder, free_port(), None, lock)
+        return await cls._launch_once(binary, folder, port or free_port(), socket, lock)
 
     @classmethod
-    async def _launch_once(cls, binary: Path, folder: Path, port: int, socket: Path | None) -> "EmbeddedServer":
+    async def _launch_once(
+        cls, binary: Path, folder: Path, port: int, socket: Path | None, lock: int
+    ) -> "EmbeddedServer":
         where = ["--port", str(port)] if socket is None else ["--port", "0", "--unixsocket", str(socket)]
         process = await asyncio.create_subprocess_exec(
             *command(binary, folder, where),
@@ -157,6 +170,7 @@ class EmbeddedServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C in the terminal is ours to handle
+            pass_fds=(lock,),
         )
         url = f"redis://127.0.0.1:{port}/0" if socket is None else f"unix://{socket}?db=0"
         server = cls(process, url, folder / LOG_NAME)
@@ -191,6 +205,35 @@ class EmbeddedServer:
 
     def _last_words(self) -> str:
         return self._log.read_text(errors="replace")[-_LOG_TAIL:] if self._log.exists() else "(it wrote no log)"
+
+
+@asynccontextmanager
+async def _locked(folder: Path) -> AsyncIterator[int]:
+    """The descriptor of a lock on the folder, which the server inherits and so keeps exactly as long as it lives: two
+    servers on one append-only file would ruin it. Raises ServerUnreachable."""
+    lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        await _take(lock, folder)
+        yield lock
+    finally:
+        os.close(lock)
+
+
+async def _take(lock: int, folder: Path) -> None:
+    try:
+        async with asyncio.timeout(FOLDER_SECONDS):
+            while not _took(lock):  # noqa: ASYNC110 - flock has no way to wait that an event loop could use
+                await asyncio.sleep(_LOOK_SECONDS)
+    except TimeoutError as error:
+        raise ServerUnreachable(f"another server still runs in {folder}; end it first") from error
+
+
+def _took(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _prepare(folder: Path, search_path: str | None) -> Path:

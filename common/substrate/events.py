@@ -75,7 +75,17 @@ class Events:
         """Events after the id `after` (START: from the first), at most PAGE; waits up to `block_ms` for one.
 
         Raises ServerUnreachable at once when it waits; read again after the last id seen."""
-        key = self._connection.keys.session(session, "ev")
+        entries = await self._entries(self._connection.keys.session(session, "ev"), after, block_ms)
+        return tuple((name, _follow(name, fields)) for name, fields in entries)
+
+    async def pieces(self, task_id: TaskId, after: str, *, block_ms: int | None) -> tuple[tuple[str, str], ...]:
+        """Live output after the place `after` (START: all that is kept), at most PAGE pieces; as `read`."""
+        entries = await self._entries(self._connection.keys.task(task_id, "out"), after, block_ms)
+        return tuple((name, text(fields[b"chunk"])) for name, fields in entries)
+
+    async def _entries(
+        self, key: str, after: str, block_ms: int | None
+    ) -> tuple[tuple[str, Mapping[bytes, bytes]], ...]:
         if block_ms is None:
             reply = await self._connection.command("XREAD", "COUNT", PAGE, "STREAMS", key, after)
         else:
@@ -85,8 +95,7 @@ class Events:
                 "XREAD", "COUNT", PAGE, *wait, "STREAMS", key, after, seconds=seconds
             )
         streams = cast("list[tuple[object, list[tuple[object, Mapping[bytes, bytes]]]]]", reply or [])
-        entries = [item for _, items in streams for item in items]
-        return tuple((text(name), _follow(text(name), fields)) for name, fields in entries)
+        return tuple((text(name), fields) for _, items in streams for name, fields in items)
 
     async def trimmed(self, session: TaskId, after: str) -> SystemEvent | None:
         """What a follower is told if events after the id `after` are no longer kept, else None.
