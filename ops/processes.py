@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
 import click
 
@@ -53,34 +53,50 @@ points = click.option(
 )
 
 
+_WORKER_OPTIONS = (
+    click.option("--concurrency", type=click.IntRange(min=1), help="Most tasks at once in a worker."),
+    click.option("--label", "labels", multiple=True, help="Also serve the queues with this label; may be repeated."),
+    click.option(
+        "--workspace",
+        "workspaces",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="Also serve the queues of jobs in this folder; may be repeated.",
+    ),
+)
+
+
+class WorkerFlags(TypedDict):
+    """What `worker_options` gives to a command."""
+
+    concurrency: int | None
+    labels: tuple[str, ...]
+    workspaces: tuple[Path, ...]
+
+
+def worker_options(command: Command) -> Command:
+    """What a worker serves."""
+    for option in reversed(_WORKER_OPTIONS):
+        command = option(command)
+    return command
+
+
+def worker_settings(flags: WorkerFlags) -> dict[str, JsonValue]:
+    """The same as settings. Raises UsageError."""
+    every: list[JsonValue] = [*flags["labels"], *map(_label_of, flags["workspaces"])]
+    return {"worker.concurrency": flags["concurrency"], "worker.labels": every or None}
+
+
 @click.command()
 @redis_url
-@click.option("--concurrency", type=click.IntRange(min=1), help="Most tasks at once.")
-@click.option("--label", "labels", multiple=True, help="Also serve the queues with this label; may be repeated.")
-@click.option(
-    "--workspace",
-    "workspaces",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="Also serve the queues of jobs in this folder; may be repeated.",
-)
+@worker_options
 @process_name
 @parent_pid
 @points
-def worker(
-    redis_url: str | None,
-    concurrency: int | None,
-    labels: tuple[str, ...],
-    workspaces: tuple[Path, ...],
-    name: str | None,
-    parent_pid: int | None,
-) -> int:
+def worker(redis_url: str | None, name: str | None, parent_pid: int | None, **flags: Unpack[WorkerFlags]) -> int:
     """Start a worker: it runs agents and commands until SIGTERM."""
     die_with(parent_pid)
-    every: list[JsonValue] = [*labels, *map(_label_of, workspaces)]
-    settings = process_settings(
-        {"redis.url": redis_url, "worker.concurrency": concurrency, "worker.labels": every or None}
-    )
+    settings = process_settings({"redis.url": redis_url, **worker_settings(flags)})
     from celeriac.workers.main import main  # noqa: PLC0415 - loads celery, after the server was found to answer
 
     main(settings, name=name)

@@ -11,21 +11,16 @@ from flower.app import Flower
 from flower.urls import settings as flower_settings
 from tornado.options import options
 
-from celeriac.common.contract.errors import CeleriacError
 from celeriac.common.queue.celery_app import make_app
 from celeriac.common.settings import FlowerSettings, Settings
 from celeriac.ops.flower import revoking
 from celeriac.ops.flower.format import format_task
+from celeriac.ops.ports import ADDRESS, PortTaken
 
-ADDRESS = "127.0.0.1"
 MAX_TASKS = 10_000
 """Tasks kept in memory; Flower's default of 100,000 is for short ones."""
 COLUMNS = "uuid,name,state,received,runtime,worker"
 """Kind and title stand in the name; there are no other arguments to tell."""
-
-
-class PortTaken(CeleriacError):
-    """Another process listens on the port."""
 
 
 def main(settings: Settings) -> None:
@@ -38,7 +33,7 @@ def main(settings: Settings) -> None:
     try:
         port = console.start_http_server()
     except OSError as error:
-        raise PortTaken(f"port {settings.flower.port} of {ADDRESS} is taken ({error.strerror}); use --port") from error
+        raise PortTaken(settings.flower.port, error.strerror, "use --port") from error
     _announce(port, settings.flower, password)
     _serve(console.start, console.stop)
 

@@ -30,6 +30,7 @@ class Lazy:
 
 COMMANDS = {
     "run": Lazy("celeriac.ops.run:run", "Run one job here, on a cluster of its own (also: celeriac -p PROMPT)."),
+    "up": Lazy("celeriac.ops.up:up", "Start server, coordinator, workers and Flower on this machine."),
     "submit": Lazy("celeriac.coordinator.commands.jobs:submit", "Give a job to a server and print its id."),
     "follow": Lazy("celeriac.coordinator.commands.jobs:follow", "Show a job live until it ends."),
     "list": Lazy("celeriac.coordinator.commands.listing:list_jobs", "List the jobs of a server."),
@@ -38,6 +39,7 @@ COMMANDS = {
     "result": Lazy("celeriac.coordinator.commands.jobs:result", "Print the final answer of a job or a task."),
     "send": Lazy("celeriac.coordinator.commands.jobs:send", "Send a message to a job or a task."),
     "stop": Lazy("celeriac.coordinator.commands.jobs:stop", "Stop a job or a task with everything below it."),
+    "logs": Lazy("celeriac.coordinator.commands.logs:logs", "Print logs of `up`, or the live output of a task."),
     "worker": Lazy("celeriac.ops.processes:worker", "Start a worker."),
     "coordinator": Lazy("celeriac.ops.processes:coordinator", "Start a coordinator."),
     "flower": Lazy("celeriac.ops.processes:flower", "Start the Flower console."),

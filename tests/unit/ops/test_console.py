@@ -8,8 +8,9 @@ from tornado.options import options
 
 from celeriac.common.contract.kinds import TITLES, Kind
 from celeriac.common.settings import FlowerSettings
-from celeriac.ops.flower.console import ADDRESS, configure
+from celeriac.ops.flower.console import configure
 from celeriac.ops.flower.format import KIND_WORDS, format_task
+from celeriac.ops.ports import ADDRESS
 
 
 @dataclass

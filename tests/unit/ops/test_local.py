@@ -11,7 +11,8 @@ import pytest
 from celeriac.common.contract.errors import UsageError
 from celeriac.common.settings import LlmSettings, Settings
 from celeriac.coordinator.jobs import JobOptions, prepare
-from celeriac.ops.local import Child, DidNotStart, LocalCluster
+from celeriac.ops.children import Child, DidNotStart, ending
+from celeriac.ops.folders import child_environment, run_folder
 from celeriac.ops.run import check_key
 
 READY = "import sys; print('celeriac role ready: x', file=sys.stderr, flush=True); "
@@ -50,12 +51,16 @@ async def test_a_child_that_ends_early_is_an_error_with_its_last_words() -> None
         await started.end()
 
 
+def test_an_end_is_told_in_words() -> None:
+    assert ending(-signal.SIGKILL) == "was killed by SIGKILL"
+    assert ending(3) == "exited with code 3"
+    assert ending(-99) == "was killed by signal 99"
+
+
 def test_children_get_no_way_to_import_from_the_users_folder(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, llm=LlmSettings(model="mine"))
-    cluster = LocalCluster(
-        settings, {"PATH": "/bin", "PYTHONPATH": f".:{tmp_path}:", "CELERIAC_REDIS_URL": "redis://other"}
-    )
-    environment = cluster.child_environment(tmp_path, "redis://own")
+    inherited = {"PATH": "/bin", "PYTHONPATH": f".:{tmp_path}:", "CELERIAC_REDIS_URL": "redis://other"}
+    environment = child_environment(settings, inherited, tmp_path, "redis://own")
     assert environment["PYTHONPATH"] == str(tmp_path)
     assert environment["PYTHONSAFEPATH"] == "1"
     assert environment["CELERIAC_REDIS_URL"] == "redis://own"
@@ -66,7 +71,7 @@ def test_folders_of_killed_runs_are_removed_and_those_of_live_ones_stay(tmp_path
     dead, live = tmp_path / "run" / "4194399-x", tmp_path / "run" / f"{os.getpid()}-x"
     dead.mkdir(parents=True)
     live.mkdir()
-    folder = LocalCluster(Settings(home=tmp_path), {}).new_folder()
+    folder = run_folder(tmp_path)
     assert folder.parent == tmp_path / "run"
     assert live.exists()
     assert not dead.exists()
@@ -75,7 +80,7 @@ def test_folders_of_killed_runs_are_removed_and_those_of_live_ones_stay(tmp_path
 def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="CELERIAC_HOME"):
-        LocalCluster(Settings(home=tmp_path / "file"), {}).new_folder()
+        run_folder(tmp_path / "file")
 
 
 def test_a_key_is_needed_only_for_the_real_model(tmp_path: Path) -> None:
