@@ -18,6 +18,20 @@ def marked(marker: str) -> list[str]:
     return found
 
 
+def of_home(home: Path, *words: str) -> list[int]:
+    """Processes that were started with this Celeriac home and whose command line holds these words, each whole."""
+    return [int(process.name) for process in Path("/proc").glob("[0-9]*") if _is_of(process, home, words)]
+
+
+def _is_of(process: Path, home: Path, words: tuple[str, ...]) -> bool:
+    try:
+        environ = (process / "environ").read_bytes()
+        command = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:  # ended meanwhile, or not ours to read
+        return False
+    return f"CELERIAC_HOME={home}".encode() in environ.split(b"\0") and set(words) <= set(command)
+
+
 async def running(marker: str, count: int = 1, *, seconds: float = 20.0) -> None:
     """Wait until at least `count` processes hold the marker."""
     await until(lambda: len(marked(marker)) >= count, seconds=seconds, what=f"{count} processes with {marker}")
