@@ -58,7 +58,9 @@ class System:
 
     def agent(self, path: str, *, turns: int | None = None) -> NewTask:
         """A new agent that is answered by this path of the script."""
-        return self._task(Kind.AGENT, AgentSpec(prompt="Look into it, then say what you found."), path, Limits(turns=turns))
+        return self._task(
+            Kind.AGENT, AgentSpec(prompt="Look into it, then say what you found."), path, Limits(turns=turns)
+        )
 
     def shell(self, command: str) -> NewTask:
         """A new command."""
@@ -125,9 +127,7 @@ async def system(folder: Path) -> AsyncIterator[System]:
         stack.callback(beating.cancel)
         plain = plain_celery.make_app(processes.url)
         (folder / NOTES).write_text("Some words that stand in the notes, one line after another.\n" * NOTES_LINES)
-        yield System(
-            folder, processes, model, substrate, session, Dispatcher(substrate, wakeups), plain, redis, worker
-        )
+        yield System(folder, processes, model, substrate, session, Dispatcher(substrate, wakeups), plain, redis, worker)
 
 
 def model_environment(url: str) -> dict[str, str]:

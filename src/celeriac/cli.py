@@ -43,6 +43,7 @@ COMMANDS = {
     "worker": Lazy("celeriac.ops.processes:worker", "Start a worker."),
     "coordinator": Lazy("celeriac.ops.processes:coordinator", "Start a coordinator."),
     "flower": Lazy("celeriac.ops.processes:flower", "Start the Flower console."),
+    "doctor": Lazy("celeriac.ops.doctor.command:doctor", "Look at everything Celeriac needs here, and say what to do."),
     "dev": Lazy("celeriac.ops.dev:dev", "Tools for developers: standin, notification, validate."),
 }
 

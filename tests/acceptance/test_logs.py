@@ -15,9 +15,7 @@ from celeriac.common.testing.waiting import until
 from celeriac.coordinator.client import Client, Job
 from celeriac.coordinator.jobs import JobOptions
 
-COMMAND = (
-    "printf 'one\\ntwo\\nred'; echo begun > begun; until test -e go; do sleep 0.05; done; echo; echo last"
-)
+COMMAND = "printf 'one\\ntwo\\nred'; echo begun > begun; until test -e go; do sleep 0.05; done; echo; echo last"
 SCRIPT = script(
     reply("s", 1, say("I ask for both."), dispatch("sh", command=COMMAND), dispatch("a", prompt="Say it.")),
     reply("s/1.2", 1, say("The words of the agent.")),
