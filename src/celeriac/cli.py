@@ -9,6 +9,7 @@ from importlib import import_module
 from itertools import pairwise
 
 import click
+from click.shell_completion import CompletionItem
 
 from celeriac import __version__
 from celeriac.common.contract.errors import CeleriacError
@@ -44,6 +45,7 @@ COMMANDS = {
     "coordinator": Lazy("celeriac.ops.processes:coordinator", "Start a coordinator."),
     "flower": Lazy("celeriac.ops.processes:flower", "Start the Flower console."),
     "doctor": Lazy("celeriac.ops.doctor.command:doctor", "Look at everything Celeriac needs here, and say what to do."),
+    "completion": Lazy("celeriac.ops.completion:completion", "Print the script that lets a shell complete commands."),
     "dev": Lazy("celeriac.ops.dev:dev", "Tools for developers: standin, notification, validate."),
 }
 
@@ -63,6 +65,11 @@ class LazyGroup(click.Group):
         module, _, attribute = lazy.target.partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Names of commands from the table here: click's own way would load each of them for its help."""
+        named = [CompletionItem(name, help=lazy.help) for name, lazy in COMMANDS.items() if name.startswith(incomplete)]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table, from the texts here."""
