@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 import click
+from click.shell_completion import CompletionItem
 
-from celeriac.common.contract.errors import CeleriacError
+from celeriac.common.contract.errors import BadSettings, CeleriacError
 from celeriac.common.layers import ENVIRON, collect
 from celeriac.coordinator.words import harmless
 
@@ -29,8 +30,18 @@ class NoSuchLog(CeleriacError):
     exit_code = 5
 
 
+def _known_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from celeriac.coordinator.commands.completing import known_ids  # noqa: PLC0415 - loads redis, only to complete
+
+    try:
+        names = [CompletionItem(name) for name in log_files(home_folder()) if name.startswith(incomplete)]
+    except BadSettings:  # would be typed into somebody's command line
+        return []
+    return names + known_ids(ctx, parameter, incomplete)
+
+
 @click.command()
-@click.argument("name", metavar="[NAME|ID]", required=False)
+@click.argument("name", metavar="[NAME|ID]", required=False, shell_complete=_known_names)
 @click.option("--follow", "-f", is_flag=True, help="Go on until Ctrl-C; for a task, until it has ended.")
 @click.option("--lines", "-n", type=click.IntRange(min=0), help="Only the last N lines.")
 @click.option("--redis-url", metavar="URL", help="Server of the task; else CELERIAC_REDIS_URL or the settings.")
@@ -40,7 +51,7 @@ def logs(name: str | None, follow: bool, lines: int | None, redis_url: str | Non
     Without an argument: the last 10 lines of each process. With NAME (coordinator, worker-1, flower, server): its last
     50 lines. With the id of a task: what it has put out so far, a command's output or a model's text.
     """
-    home = Path(str(collect({}, cwd=Path.cwd(), environ=ENVIRON)["home"][1]))
+    home = home_folder()
     known = log_files(home)
     if name is not None and name not in known:
         if "-" not in name or name.startswith("worker-"):
@@ -56,6 +67,11 @@ def logs(name: str | None, follow: bool, lines: int | None, redis_url: str | Non
         time.sleep(LOOK_SECONDS)
         board.show_new()
     return 0
+
+
+def home_folder() -> Path:
+    """The Celeriac home. Raises BadSettings."""
+    return Path(str(collect({}, cwd=Path.cwd(), environ=ENVIRON)["home"][1]))
 
 
 def log_files(home: Path) -> dict[str, Path]:

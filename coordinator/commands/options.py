@@ -19,6 +19,7 @@ from celeriac.common.logs import configure
 from celeriac.common.settings import Settings, load
 from celeriac.common.substrate.events import START, parse_event_id
 from celeriac.coordinator.client import Client
+from celeriac.coordinator.commands.completing import known_ids
 from celeriac.coordinator.follow import OutputFormat, Streams
 from celeriac.coordinator.jobs import JobOptions
 
@@ -42,7 +43,7 @@ def _parse_format(_context: click.Context, _parameter: click.Parameter, text: st
     return OutputFormat(text)
 
 
-task_id = click.argument("task_id", metavar="ID", callback=_parse_id)
+task_id = click.argument("task_id", metavar="ID", callback=_parse_id, shell_complete=known_ids)
 redis_url = click.option("--redis-url", metavar="URL", help="Server to use; else CELERIAC_REDIS_URL or the settings.")
 output_format = click.option(
     "--output-format",

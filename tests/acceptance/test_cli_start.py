@@ -42,11 +42,24 @@ def cpu_seconds(*command: str) -> float:
     return best
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["list", "--redis-url", "redis://127.0.0.1:1/0"]])
-def test_help_and_list_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["list", "--redis-url", "redis://127.0.0.1:1/0"], ["completion", "bash"], ["logs"], ["up", "--help"]],
+)
+def test_what_people_call_often_loads_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
     loaded = modules(tmp_path, *arguments)
     assert "celeriac.cli" in loaded
-    assert not {name for name in loaded if name.partition(".")[0] in HEAVY}
+    heavy = {*HEAVY, *(() if arguments[0] == "up" else ("pydantic",))}
+    assert not {name for name in loaded if name.partition(".")[0] in heavy}
+
+
+def test_completing_a_command_loads_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("COMP_WORDS", "celeriac s"), ("COMP_CWORD", "1"), ("_CELERIAC_COMPLETE", "bash_complete")):
+        monkeypatch.setenv(name, value)
+    loaded = modules(tmp_path)
+    assert "click.shell_completion" in loaded
+    assert not {name for name in loaded if name.partition(".")[0] in {*HEAVY, "pydantic", "redis"}}
+    assert not {name for name in loaded if name.startswith(("celeriac.coordinator", "celeriac.ops"))}
 
 
 def test_importing_the_client_loads_nothing_heavy(tmp_path: Path) -> None:
