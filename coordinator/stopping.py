@@ -17,6 +17,9 @@ STOP_LOOK_MS = 200
 STOP_GRACE_SECONDS = 5.0
 """Beyond one lease (after which anyone may settle a lost owner's task), before a stop is reported as not confirmed."""
 
+STILL_RUNS = "its owner has not ended it in time"
+UNSEEN = "its owner was lost, and its processes were not seen to end"
+
 Tree = Callable[[TaskId], Awaitable[tuple[Record, ...]]]
 """The records of a task's session, the session's own first. Raises NotFound."""
 
@@ -27,6 +30,7 @@ class StopVerdict(StrEnum):
     STOPPED = "stopped"
     FINISHED = "already finished"
     UNCONFIRMED = "not confirmed"
+    """It still runs; or its owner was lost, so that nobody saw its processes end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class StopLine:
     task_id: TaskId
     title: str
     verdict: StopVerdict
+    why: str = ""
+    """For what is not confirmed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +116,13 @@ def _below(task_id: TaskId, tree: tuple[Record, ...]) -> Iterable[Record]:
 def _stop_lines(before: tuple[Record, ...], after: tuple[Record, ...]) -> Iterable[StopLine]:
     ended = {record.task_id for record in before if record.state.terminal}
     for record in after:
-        if record.task_id in ended:
-            verdict = StopVerdict.FINISHED
-        elif record.state.terminal:
-            verdict = StopVerdict.STOPPED if record.stop is not None else StopVerdict.FINISHED
-        else:
-            verdict = StopVerdict.UNCONFIRMED
-        yield StopLine(record.task_id, record.title, verdict)
+        verdict, why = _verdict(record, was_ended=record.task_id in ended)
+        yield StopLine(record.task_id, record.title, verdict, why)
+
+
+def _verdict(record: Record, *, was_ended: bool) -> tuple[StopVerdict, str]:
+    if not record.state.terminal:
+        return StopVerdict.UNCONFIRMED, STILL_RUNS
+    if was_ended or record.stop is None:
+        return StopVerdict.FINISHED, ""
+    return (StopVerdict.STOPPED, "") if record.stop.confirmed else (StopVerdict.UNCONFIRMED, UNSEEN)

@@ -22,11 +22,11 @@ from celeriac.common.tools.base import Described, Restart, ToolContext, ToolInpu
 from celeriac.common.tools.toolbox import Toolbox
 from celeriac.coordinator.dispatch import Dispatcher
 from celeriac.coordinator.prompt import text
+from celeriac.coordinator.stopping import UNSEEN
 
 STOP_WAIT_SECONDS = 10.0
 """How long TaskStop waits for descendants to end before it answers `not confirmed`."""
 STOP_LOOK_SECONDS = 0.1
-UNSEEN = "not confirmed: its owner was lost, and its processes were not seen to end"
 
 LATER = {"effort", "isolation", "requires", "team", "name", "subagent_type"}
 """Inputs of SPEC 3 that this version cannot honour: refused by name, never ignored."""
@@ -243,7 +243,7 @@ class TaskStop(Described[TaskStopInput]):
             outcome = await records.outcome(task_id, run)
             return "stopped" if outcome is not None and outcome.state is State.STOPPED else "already finished"
         if record.stop is not None and not record.stop.confirmed:
-            return UNSEEN
+            return f"not confirmed: {UNSEEN}"
         return "stopped" if record.state is State.STOPPED else "already finished"
 
 

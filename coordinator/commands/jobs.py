@@ -171,5 +171,6 @@ def show_stop(lines: tuple[StopLine, ...], streams: Streams) -> None:
 
 
 def stop_text(line: StopLine) -> str:
-    """`a-…  stopped  title`."""
-    return f"{line.task_id}  {line.verdict}  {brief(line.title, 80)}"
+    """`a-…  stopped  title`, and why it is not confirmed where it is not."""
+    why = f"  ({line.why})" if line.why else ""
+    return f"{line.task_id}  {line.verdict}  {brief(line.title, 80)}{why}"

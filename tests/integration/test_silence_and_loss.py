@@ -134,3 +134,22 @@ async def test_a_task_that_loses_every_owner_ends_as_poison_and_the_coordinator_
         assert agent.outcome is not None and agent.outcome.reason == "poison"
         (notified,) = await job.notified()
         assert (notified.status, "poison" in notified.summary) == ("failed", True)
+
+
+async def test_a_stop_of_a_task_whose_worker_was_killed_ends_it_and_is_not_confirmed(
+    system: Cluster, tmp_path: Path
+) -> None:
+    await system.standin(one_agent(say("I begin"), hold="content_block_stop:0"))
+    await asyncio.gather(system.coordinator(), system.worker())
+    async with Client.connect(system.url) as client:
+        job = await submitted(client, tmp_path)
+        await agent_is(job, Presence.ALIVE)
+        system.members["worker"].kill()
+        commands = CommandLine(tmp_path, system.environ)
+        stopped = commands.run("stop", job.job.id)
+        assert stopped.code == 1
+        session, agent = stopped.out.splitlines()
+        assert session.split()[1] == "stopped" and "not confirmed" in agent and "not seen to end" in agent
+        record = await job.task(Kind.AGENT)
+        assert record.state is State.STOPPED
+        assert "not confirmed" in commands.run("show", record.task_id).out
