@@ -22,15 +22,21 @@ class CallIds:
 
     def __init__(self) -> None:
         """Nothing known."""
-        self._known: dict[str, bytes] = {}
+        self._known: set[str] = set()
+        self._cut: dict[str, bytes] = {}
+        """Calls of the last answer, if it was cut."""
 
-    def learn(self, blocks: Iterable[JsonObject]) -> None:
-        """These blocks are part of the transcript."""
-        self._known |= {str(block["id"]): _content(block) for block in blocks if block.get("type") == "tool_use"}
+    def learn(self, blocks: Iterable[JsonObject], *, cut: bool) -> None:
+        """These blocks are part of the transcript; `cut`: of an answer whose stream broke, which a retry may bring
+        again."""
+        calls = [block for block in blocks if block.get("type") == "tool_use"]
+        self._known |= {str(block["id"]) for block in calls}
+        self._cut = {str(block["id"]): _content(block) for block in calls} if cut else {}
 
     def repeats(self, block: JsonObject) -> bool:
-        """Whether the transcript holds this very call."""
-        return self._known.get(str(block.get("id"))) == _content(block)
+        """Whether the answer before was cut and holds this very call. After a whole answer the same call is meant: a
+        model may look twice, and some count their calls anew in every answer."""
+        return self._cut.get(str(block.get("id"))) == _content(block)
 
     def settled(self, block: JsonObject, before: Sequence[JsonObject], place: str) -> JsonObject | None:
         """The tool_use as it joins the answer's blocks `before` it: None if one of them is the same; with another id,

@@ -87,10 +87,9 @@ class Executor:
         self._turn, self._memory = turn, memory
         self._slots, self.blocks = [], []
 
-    def learn(self, lines: Iterable[ApiMessage | NewLine]) -> None:
-        """These have become part of the history: the ids of their calls are taken."""
-        for line in lines:
-            self._ids.learn(line.content)
+    def learn(self, lines: Iterable[ApiMessage | NewLine], *, cut: bool = False) -> None:
+        """These have become part of the history: the ids of their calls are taken. `cut`: the answer's stream broke."""
+        self._ids.learn([block for line in lines for block in line.content], cut=cut)
 
     def admit(self, block: JsonObject, refusal: str | None = None) -> None:
         """A block has come from the model; a call with a `refusal` is not run. One that comes twice counts once

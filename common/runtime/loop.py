@@ -61,7 +61,7 @@ async def run(deps: RunDeps, start: Start, executor: Executor) -> AsyncGenerator
                 yield result_event(deps, verdict.outcome)
             return
         state, resumed, waiting = _commit(deps, turn, verdict), None, False
-        executor.learn(verdict.added)
+        executor.learn(verdict.added, cut=turn.stop_reason is None)
 
 
 def _take_apart(deps: RunDeps, state: LoopState, resumed: Resumed | None) -> Turn:
