@@ -10,6 +10,13 @@ MUTATIONS = {
     "no free check": ("claim.lua", "if not free(r) then", "if false then"),
     "renew without effect": ("renew.lua", "lease_until = now + A.ttl", "lease_until = r.lease_until"),
     "no owner check": ("lib/ownership.lua", "r.owner == token and", ""),
+    "finish reads no inbox": ("finish.lua", "if r.kind ~= 'sh' and unread(K.inbox) > 0 then return 'INBOX' end", ""),
+    "create heeds no stop": (
+        "create.lua",
+        "if p and stop_of(p, { K.grandparent }) then return answer('STOPPING') end",
+        "",
+    ),
+    "requests are not remembered": ("lib/once.lua", "redis.call('HSET', K.ops, A.op, text)", ""),
 }
 
 

@@ -22,6 +22,11 @@ def dispatch(kind: str, **tool_input: JsonValue) -> JsonObject:
     return use("AgentTool", **{"kind": kind, "description": f"A task of kind {kind}", **tool_input})
 
 
+def answer(result: str) -> JsonObject:
+    """A SyntheticOutput that ends the run."""
+    return use("SyntheticOutput", result=result)
+
+
 def reply(path: str, turn: int, *blocks: JsonObject, run: int = 1, **more: JsonValue) -> JsonObject:
     """One answer; `more`: expect, hold, pace_ms, repeat."""
     asks = any(block["type"] == "tool_use" for block in blocks)

@@ -18,6 +18,7 @@ from celeriac.common.llm.script import CallId, tool_use_id
 from celeriac.common.substrate.keys import Keys
 from celeriac.common.substrate.types import Sent
 from celeriac.common.testing.cluster import Cluster, cluster
+from celeriac.common.testing.mutants import mutant
 from celeriac.common.testing.remote import RemoteHold
 from celeriac.common.testing.replies import script
 from celeriac.common.testing.substrate_checker import World, faults, read_world
@@ -53,6 +54,10 @@ class Race:
     def watched(self) -> Watched:
         """The job as a client sees it."""
         return Watched(self.client, self.client.job(self.session))
+
+    async def notified(self) -> list[tuple[str, str, str | None]]:
+        """What the session was told of ended runs: task, status, result."""
+        return [(note.task_id, note.status, note.result) for note in await self.watched.notified()]
 
     def hold(self, name: str, task_id: TaskId) -> RemoteHold:
         """Hold the first process that arrives at this point with this task."""
@@ -135,14 +140,22 @@ def _user_texts(line: Line) -> list[str]:
 
 @asynccontextmanager
 async def race(
-    folder: Path, *lines: JsonObject, coordinators: int = 1, workers: int = 1, allow: tuple[str, ...] = ()
+    folder: Path,
+    *lines: JsonObject,
+    coordinators: int = 1,
+    workers: int = 1,
+    allow: tuple[str, ...] = (),
+    mutation: str = "",
 ) -> AsyncIterator[Race]:
-    """Server, stand-in with these lines, coordinators and workers, named `coordinator1`, `worker1` and so on."""
+    """Server, stand-in with these lines, coordinators and workers, named `coordinator1`, `worker1` and so on; with a
+    `mutation` the processes work by scripts that lack this rule."""
     workspace = folder / "workspace"
     workspace.mkdir(parents=True)
     async with cluster(folder) as system:
         system.points = folder / "points"
         await system.standin(script(*lines))
+        if mutation:
+            system.environ["PYTHONPATH"] = str(mutant(folder / "mutant", mutation))
         await asyncio.gather(
             *(system.coordinator(f"coordinator{n + 1}") for n in range(coordinators)),
             *(system.worker(f"worker{n + 1}") for n in range(workers)),

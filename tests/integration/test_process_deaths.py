@@ -11,7 +11,7 @@ from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.task import Outcome, State
 from celeriac.common.runtime.resume import EFFECT_UNKNOWN
 from celeriac.common.substrate.types import SendStatus
-from celeriac.common.testing.replies import dispatch, reply, say, use
+from celeriac.common.testing.replies import answer, dispatch, reply, say, use
 from celeriac.common.testing.waiting import until
 from celeriac.ops.chaos.race import Race, race
 
@@ -22,17 +22,13 @@ SHORT = "echo start >> effect.txt"
 ALLOWED = (f"Bash({COMMAND})", f"Bash({SHORT})")
 
 
-def answer(result: str) -> JsonObject:
-    return use("SyntheticOutput", result=result)
-
-
 def effect(it: Race) -> list[str]:
     file = it.workspace / "effect.txt"
     return file.read_text().split() if file.exists() else []
 
 
-async def notified(it: Race) -> list[tuple[str, str]]:
-    return [(note.task_id, note.status) for note in await it.watched.notified()]
+async def told(it: Race) -> list[tuple[str, str]]:
+    return [(task, status) for task, status, _ in await it.notified()]
 
 
 async def outcome(it: Race) -> Outcome:
@@ -73,7 +69,7 @@ async def test_a_task_is_dispatched_once_wherever_its_coordinator_dies(point: st
         world = await it.all_end()
         assert set(world.tasks) == {it.session, it.agent}
         assert effect(it) == ["start"]
-        assert await notified(it) == [(it.agent, "completed")]
+        assert await told(it) == [(it.agent, "completed")]
         assert (await outcome(it)).text == "Done."
 
 
@@ -85,7 +81,7 @@ async def test_a_coordinator_that_dies_before_its_answer_is_stored_has_dispatche
         world = await it.all_end()
         (child,) = set(world.tasks) - {it.session}
         assert child != it.agent, "the answer that was asked for again has ids of its own"
-        assert await notified(it) == [(child, "completed")]
+        assert await told(it) == [(child, "completed")]
 
 
 @pytest.mark.parametrize("point", ["claim.before", "claim.after"])
@@ -176,7 +172,7 @@ async def test_a_stop_of_a_task_whose_worker_is_dead_leaves_nothing_to_claim(tmp
         agent = await it.record(it.agent)
         assert (line.task_id, agent.state, agent.fence) == (it.agent, State.STOPPED, 1)
         assert effect(it) == ["start"]
-        assert await notified(it) == [(it.agent, "killed")]
+        assert await told(it) == [(it.agent, "killed")]
 
 
 @pytest.mark.parametrize("die", [False, True])
@@ -202,7 +198,7 @@ async def test_a_stop_before_the_finish_wins_whether_or_not_the_worker_lives_to_
         ended = (await it.record(it.agent)).outcome
         assert ended is not None
         assert (ended.state, ended.text) == (State.STOPPED, None if die else "The report.")
-        assert await notified(it) == [(it.agent, "killed")]
+        assert await told(it) == [(it.agent, "killed")]
 
 
 async def test_a_session_that_dies_while_it_ends_stopped_is_ended_with_all_below(tmp_path: Path) -> None:
@@ -219,32 +215,44 @@ async def test_a_session_that_dies_while_it_ends_stopped_is_ended_with_all_below
         assert world.tasks[it.session].record.inbox == (f"n:{it.agent}:1",)
 
 
+STOPPED_TWICE = (
+    reply("s", 1, dispatch("a", prompt="Begin."), use("TaskStop", task_id="{{task:s/1.0}}", reason="not needed")),
+    reply("s", 2, say("Waiting.")),
+    reply("s", 3, answer("Done.")),
+    reply("s/1.0", 1, say("The report."), run=2, expect=["On second thoughts"]),
+)
+
+
+async def stop_twice(it: Race) -> None:
+    """The coordinator dies when it has stopped the agent; before the next one repeats that, the agent is reopened."""
+    with it.hold("claim.before", it.agent) as claiming, it.hold("request_stop.after", it.agent) as stopping:
+        await it.submit()
+        pid = await stopping.reached()
+        assert (await it.record(it.agent)).state is State.STOPPED
+        with it.hold("request_stop.before", it.agent) as again:
+            it.system.kill(pid)
+            await again.reached()
+            reopened = await it.client.send(it.agent, "On second thoughts, go on.")
+            assert (reopened.status, reopened.run) == (SendStatus.REOPENED, 2)
+            again.release()
+        await it.watched.says("Waiting.")
+        claiming.release()
+    await it.all_end("On second thoughts")
+    agent = await it.record(it.agent)
+    assert (agent.state, agent.run) == (State.COMPLETED, 2)
+    assert await told(it) == [(it.agent, "killed"), (it.agent, "completed")]
+    assert (await it.watched.results())[1].text == f"{it.agent}: stopped"
+
+
 async def test_the_same_task_stop_after_a_takeover_spares_a_run_opened_meanwhile(tmp_path: Path) -> None:
-    lines = (
-        reply("s", 1, dispatch("a", prompt="Begin."), use("TaskStop", task_id="{{task:s/1.0}}", reason="not needed")),
-        reply("s", 2, say("Waiting.")),
-        reply("s", 3, answer("Done.")),
-        reply("s/1.0", 1, say("The report."), run=2, expect=["On second thoughts"]),
-    )
-    async with race(tmp_path, *lines, coordinators=2) as it:
-        with it.hold("claim.before", it.agent) as claiming, it.hold("request_stop.after", it.agent) as stopping:
-            await it.submit()
-            pid = await stopping.reached()
-            assert (await it.record(it.agent)).state is State.STOPPED
-            with it.hold("request_stop.before", it.agent) as again:
-                it.system.kill(pid)
-                await again.reached()
-                reopened = await it.client.send(it.agent, "On second thoughts, go on.")
-                assert (reopened.status, reopened.run) == (SendStatus.REOPENED, 2)
-                again.release()
-                await it.watched.says("not needed")
-            await it.watched.says("Waiting.")
-            claiming.release()
-        await it.all_end("On second thoughts")
-        agent = await it.record(it.agent)
-        assert (agent.state, agent.run) == (State.COMPLETED, 2)
-        assert await notified(it) == [(it.agent, "killed"), (it.agent, "completed")]
-        assert (await it.watched.results())[1].text == f"{it.agent}: stopped"
+    async with race(tmp_path, *STOPPED_TWICE, coordinators=2) as it:
+        await stop_twice(it)
+
+
+async def test_a_task_stop_that_is_not_remembered_stops_the_run_opened_meanwhile(tmp_path: Path) -> None:
+    async with race(tmp_path, *STOPPED_TWICE, coordinators=2, mutation="requests are not remembered") as it:
+        with pytest.raises(AssertionError):
+            await stop_twice(it)
 
 
 # ── two messages at once ─────────────────────────────────────────────────────────────────────────────────────────
@@ -279,25 +287,25 @@ async def test_two_messages_to_an_ended_task_are_one_run_with_both(die: bool, tm
         words = await it.watched.words(it.agent)
         assert words.index("The user's.") < words.index("The session's.")
         assert (await it.record(it.agent)).run == 2
-        assert await notified(it) == [(it.agent, "completed")] * 2
+        assert await told(it) == [(it.agent, "completed")] * 2
 
 
 # ── the worker dies around a tool call, and around its end ───────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
-    ("point", "told"),
+    ("point", "unknown"),
     [("draft.before", False), ("draft.after", True), ("tool_done.before", True), ("tool_done.after", False)],
 )
-async def test_a_command_runs_at_most_once_wherever_its_worker_dies(point: str, told: bool, tmp_path: Path) -> None:
+async def test_a_command_runs_at_most_once_wherever_its_worker_dies(point: str, unknown: bool, tmp_path: Path) -> None:
     async with race(tmp_path, *working(SHORT), workers=2, allow=ALLOWED) as it:
         with it.hold(point, it.agent) as calling:
             await it.submit()
             it.system.kill(await calling.reached())
         await it.all_end()
         assert effect(it) == ([] if point == "draft.after" else ["start"])
-        assert (EFFECT_UNKNOWN in await it.watched.words(it.agent)) is told
-        assert await notified(it) == [(it.agent, "completed")]
+        assert (EFFECT_UNKNOWN in await it.watched.words(it.agent)) is unknown
+        assert await told(it) == [(it.agent, "completed")]
 
 
 @pytest.mark.parametrize("point", ["claim.after", "append.before", "append.after", "finish.before", "finish.after"])
@@ -311,7 +319,7 @@ async def test_an_agent_ends_once_and_is_told_of_once_wherever_its_worker_dies(p
         agent = await it.record(it.agent)
         assert (agent.run, agent.fence) == (1, 1 if point == "finish.after" else 2)
         assert effect(it) == ["start"]
-        assert await notified(it) == [(it.agent, "completed")]
+        assert await told(it) == [(it.agent, "completed")]
         assert (await it.watched.words(it.agent)).count("Begin.") == 1
 
 

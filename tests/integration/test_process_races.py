@@ -12,17 +12,13 @@ from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.task import State
 from celeriac.common.substrate.types import SendStatus
-from celeriac.common.testing.replies import dispatch, reply, say, use
+from celeriac.common.testing.replies import answer, dispatch, reply, say, use
 from celeriac.common.testing.waiting import until
 from celeriac.ops.chaos.race import Race, race
 
 pytestmark = pytest.mark.cluster
 
 MORE = "And one thing more."
-
-
-def answer(result: str) -> JsonObject:
-    return use("SyntheticOutput", result=result)
 
 
 # ── SendMessage while the agent is finishing ─────────────────────────────────────────────────────────────────────
@@ -51,24 +47,24 @@ async def sent(it: Race) -> JsonObject:
     return found
 
 
-async def notified(it: Race) -> list[tuple[str, str, str | None]]:
-    return [(note.task_id, note.status, note.result) for note in await it.watched.notified()]
+async def message_before_finish(it: Race) -> None:
+    with it.hold("finish.before", it.agent) as finishing:
+        await it.submit()
+        await finishing.reached()
+        await it.watched.says("Waiting.")
+        await it.tell("Tell it.")
+        assert await sent(it) == {"task_id": it.agent, "state": "delivered", "run": 1}
+        finishing.release()
+    await it.all_end(MORE, "Tell it.")
+    assert ((await it.record(it.agent)).run, (await it.record(it.session)).run) == (1, 1)
+    assert await it.notified() == [(it.agent, "completed", "Second report.")]
+    words = await it.watched.words(it.agent)
+    assert words.index("First report.") < words.index(MORE) < words.index("Second report.")
 
 
 async def test_a_message_before_the_finish_is_read_in_the_same_run(tmp_path: Path) -> None:
     async with race(tmp_path, *SENDING) as it:
-        with it.hold("finish.before", it.agent) as finishing:
-            await it.submit()
-            await finishing.reached()
-            await it.watched.says("Waiting.")
-            await it.tell("Tell it.")
-            assert await sent(it) == {"task_id": it.agent, "state": "delivered", "run": 1}
-            finishing.release()
-        await it.all_end(MORE, "Tell it.")
-        assert ((await it.record(it.agent)).run, (await it.record(it.session)).run) == (1, 1)
-        assert await notified(it) == [(it.agent, "completed", "Second report.")]
-        words = await it.watched.words(it.agent)
-        assert words.index("First report.") < words.index(MORE) < words.index("Second report.")
+        await message_before_finish(it)
 
 
 async def test_a_message_before_the_finish_survives_the_worker_that_was_finishing(tmp_path: Path) -> None:
@@ -83,7 +79,7 @@ async def test_a_message_before_the_finish_survives_the_worker_that_was_finishin
         await it.all_end(MORE, "Tell it.")
         agent = await it.record(it.agent)
         assert (agent.run, agent.fence) == (1, 2)
-        assert await notified(it) == [(it.agent, "completed", "Second report.")]
+        assert await it.notified() == [(it.agent, "completed", "Second report.")]
 
 
 async def test_a_message_that_was_delivered_is_not_sent_again_by_the_next_coordinator(tmp_path: Path) -> None:
@@ -98,7 +94,7 @@ async def test_a_message_that_was_delivered_is_not_sent_again_by_the_next_coordi
             finishing.release()
         await it.all_end(MORE, "Tell it.")
         assert ((await it.record(it.agent)).run, (await it.record(it.session)).fence) == (1, 2)
-        assert await notified(it) == [(it.agent, "completed", "Second report.")]
+        assert await it.notified() == [(it.agent, "completed", "Second report.")]
 
 
 async def test_a_message_after_the_finish_opens_a_run_that_knows_the_first(tmp_path: Path) -> None:
@@ -146,7 +142,7 @@ async def check_second_run(it: Race) -> None:
     """The agent's second run was asked with all of the first before it."""
     await it.all_end(MORE, "Tell it.")
     assert ((await it.record(it.agent)).run, (await it.record(it.session)).run) == (2, 1)
-    assert await notified(it) == [
+    assert await it.notified() == [
         (it.agent, "completed", "First report."),
         (it.agent, "completed", "Second report."),
     ]
@@ -190,24 +186,28 @@ async def check_stopped(it: Race, *, created: bool) -> None:
     await it.all_end("Go on.")
     session = await it.record(it.session)
     assert (session.run, session.state) == (2, State.COMPLETED)
-    assert [note[:2] for note in await notified(it)] == ([(it.agent, "killed")] if created else [])
+    assert [note[:2] for note in await it.notified()] == ([(it.agent, "killed")] if created else [])
     assert it.asked("s/1.0") == 0
     if created:
         assert (await it.record(it.agent)).fence == 0
 
 
+async def stop_while_dispatching(it: Race, point: str) -> None:
+    with it.hold(point, it.agent) as dispatching, it.hold("claim.before", it.agent) as late:
+        await it.submit()
+        await dispatching.reached()
+        stopping = asyncio.create_task(it.client.stop(it.session, "enough"))
+        await accepted(it)
+        dispatching.release()
+        assert {line.verdict for line in await stopping} == {"stopped"}
+        late.release()
+    await check_stopped(it, created=point != "create.before")
+
+
 @pytest.mark.parametrize("point", BETWEEN)
 async def test_a_stop_while_a_task_is_dispatched_comes_before_its_start(point: str, tmp_path: Path) -> None:
     async with race(tmp_path, *DISPATCHING) as it:
-        with it.hold(point, it.agent) as dispatching, it.hold("claim.before", it.agent) as late:
-            await it.submit()
-            await dispatching.reached()
-            stopping = asyncio.create_task(it.client.stop(it.session, "enough"))
-            await accepted(it)
-            dispatching.release()
-            assert {line.verdict for line in await stopping} == {"stopped"}
-            late.release()
-        await check_stopped(it, created=point != "create.before")
+        await stop_while_dispatching(it, point)
 
 
 @pytest.mark.parametrize("point", BETWEEN)
@@ -237,7 +237,7 @@ async def check_task_stopped(it: Race, *, said: str, fence: int) -> None:
     agent = await it.record(it.agent)
     assert (agent.state, agent.run, agent.fence) == (State.STOPPED, 1, fence)
     assert (await it.record(it.session)).state is State.COMPLETED
-    assert [note[:2] for note in await notified(it)] == [(it.agent, "killed")]
+    assert [note[:2] for note in await it.notified()] == [(it.agent, "killed")]
     assert (await it.watched.results())[1].text.startswith(f"{it.agent}: {said}")
     assert it.asked("s/1.0") == 0
 
@@ -412,7 +412,7 @@ async def check_read_once(it: Race, *, fence: int) -> None:
     await it.all_end(MORE, "Tell it.")
     agent = await it.record(it.agent)
     assert (agent.state, agent.run, agent.fence) == (State.COMPLETED, 1, fence)
-    assert [note[:2] for note in await notified(it)] == [(it.agent, "completed")]
+    assert [note[:2] for note in await it.notified()] == [(it.agent, "completed")]
     assert (it.workspace / "effect.txt").read_text().split() == ["start"]
     assert MORE in await it.watched.words(it.agent)
 
@@ -489,4 +489,19 @@ async def test_a_message_to_a_task_that_never_began_stands_beside_its_prompt(tmp
         await it.all_end(MORE, "Tell it.")
         agent = await it.record(it.agent)
         assert (agent.run, agent.fence, agent.kind) == (1, 2, Kind.AGENT)
-        assert [note[:2] for note in await notified(it)] == [(it.agent, "completed")]
+        assert [note[:2] for note in await it.notified()] == [(it.agent, "completed")]
+
+
+# ── without its rule each race is lost ───────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_finish_that_reads_no_inbox_loses_the_message(tmp_path: Path) -> None:
+    async with race(tmp_path, *SENDING, mutation="finish reads no inbox") as it:
+        with pytest.raises(AssertionError):
+            await message_before_finish(it)
+
+
+async def test_a_dispatch_that_heeds_no_stop_creates_the_task(tmp_path: Path) -> None:
+    async with race(tmp_path, *DISPATCHING, mutation="create heeds no stop") as it:
+        with pytest.raises(AssertionError):
+            await stop_while_dispatching(it, "create.before")
