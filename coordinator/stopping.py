@@ -1,7 +1,7 @@
 """Stopping a task with everything below it, and what became of each (PROTOCOL 4). Knows the substrate only."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -9,8 +9,9 @@ from typing import Literal
 from celeriac.common.contract import ids
 from celeriac.common.contract.errors import ServerUnreachable
 from celeriac.common.contract.ids import TaskId
-from celeriac.common.contract.task import Record
+from celeriac.common.contract.task import Record, State, Stop
 from celeriac.common.substrate.store import Substrate
+from celeriac.common.substrate.types import StopAnswer
 
 STOP_LOOK_MS = 200
 """How often a stop looks again for owners that died before they acted."""
@@ -61,24 +62,26 @@ class Stopping:
         After an outage owners act again, and leases count again, only when the server is back: so does the bound.
         """
         before = await self._subtree()
-        await self._ask()
+        asked = await self._ask()
+        # What is opened or created from now on is not meant: nothing new comes below a run that is stopped.
+        runs = {task.task_id: task.run for task in await self._subtree()} | {self.task_id: asked.run}
         bound = self.substrate.lease_ms / 1000 + STOP_GRACE_SECONDS
         while True:
             outages = self.substrate.outages
             try:
                 async with asyncio.timeout(bound):
-                    after = await self._until_terminal()
+                    after = await self._until_terminal(runs)
                     break
             except TimeoutError:
-                after = await self._subtree()
+                after = await self._meant(runs)
             if self.substrate.outages == outages:
                 break
         return tuple(_stop_lines(before, after))
 
-    async def _ask(self) -> None:
-        await self.substrate.records.request_stop(self.task_id, kind=self.kind, reason=self.reason, op=self.op)
+    async def _ask(self) -> StopAnswer:
+        return await self.substrate.records.request_stop(self.task_id, kind=self.kind, reason=self.reason, op=self.op)
 
-    async def _until_terminal(self) -> tuple[Record, ...]:
+    async def _until_terminal(self, runs: Mapping[TaskId, int]) -> tuple[Record, ...]:
         """Ask, settle and look again until nothing below runs. Asking again is harmless (PROTOCOL 4)."""
         session = ids.session_of(self.task_id)
         cursor = await self.substrate.events.last_id(session)
@@ -87,7 +90,7 @@ class Stopping:
             for task in await self._subtree():
                 if not task.state.terminal:
                     await self.substrate.records.settle_stop(task.task_id)
-            tasks = await self._subtree()
+            tasks = await self._meant(runs)
             if all(task.state.terminal for task in tasks):
                 return tasks
             cursor = await self._news(session, cursor)
@@ -99,6 +102,20 @@ class Stopping:
         except ServerUnreachable:  # what comes next waits for it
             return cursor
         return entries[-1][0] if entries else cursor
+
+    async def _meant(self, runs: Mapping[TaskId, int]) -> tuple[Record, ...]:
+        """The tasks as of these runs."""
+        tasks = [task for task in await self._subtree() if task.task_id in runs]
+        return tuple([await self._as_of(task, runs[task.task_id]) for task in tasks])
+
+    async def _as_of(self, task: Record, run: int) -> Record:
+        if task.run == run:
+            return task
+        outcome = await self.substrate.records.outcome(task.task_id, run)
+        assert outcome is not None, "a run that another has followed has ended"
+        stopped = outcome.state is not State.COMPLETED
+        stop = Stop(kind=self.kind, reason=outcome.reason, at_ms=0) if stopped else None
+        return task.model_copy(update={"run": run, "state": outcome.state, "outcome": outcome, "stop": stop})
 
     async def _subtree(self) -> tuple[Record, ...]:
         return tuple(_below(self.task_id, await self.tree(self.task_id)))
@@ -114,9 +131,9 @@ def _below(task_id: TaskId, tree: tuple[Record, ...]) -> Iterable[Record]:
 
 
 def _stop_lines(before: tuple[Record, ...], after: tuple[Record, ...]) -> Iterable[StopLine]:
-    ended = {record.task_id for record in before if record.state.terminal}
+    ended = {(record.task_id, record.run) for record in before if record.state.terminal}
     for record in after:
-        verdict, why = _verdict(record, was_ended=record.task_id in ended)
+        verdict, why = _verdict(record, was_ended=(record.task_id, record.run) in ended)
         yield StopLine(record.task_id, record.title, verdict, why)
 
 

@@ -11,6 +11,7 @@ from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.task import Outcome, State
 from celeriac.common.runtime.resume import EFFECT_UNKNOWN
 from celeriac.common.substrate.types import SendStatus
+from celeriac.common.testing.points import hold
 from celeriac.common.testing.replies import answer, dispatch, reply, say, use
 from celeriac.common.testing.waiting import until
 from celeriac.ops.chaos.race import Race, race
@@ -213,6 +214,26 @@ async def test_a_session_that_dies_while_it_ends_stopped_is_ended_with_all_below
         world = await it.all_end()
         assert {task.state for task in world.tasks.values()} == {State.STOPPED}
         assert world.tasks[it.session].record.inbox == (f"n:{it.agent}:1",)
+
+
+async def test_a_stop_tells_of_the_run_that_it_ended_though_the_user_goes_on_at_once(tmp_path: Path) -> None:
+    lines = (*working(COMMAND), reply("s", 1, answer("Continued."), run=2, expect=["Go on."]))
+    async with race(tmp_path, *lines, allow=ALLOWED) as it:
+        await it.submit()
+        await until(lambda: effect(it), seconds=40, what="the command's first line")
+        with hold("request_stop.after", it.session) as asked, it.hold("claim.before", it.session) as second:
+            stopping = asyncio.create_task(it.client.stop(it.session, "enough"))
+            await asked.reached.wait()
+            await it.ends(it.session)
+            await it.ends(it.agent)
+            assert (await it.tell("Go on.")).status is SendStatus.REOPENED
+            asked.release()
+            verdicts = {line.task_id: line.verdict for line in await stopping}
+            assert not (await it.record(it.session)).state.terminal
+            second.release()
+        assert verdicts == {it.session: "stopped", it.agent: "stopped"}
+        await it.all_end("Go on.")
+        assert ((await it.record(it.session)).run, (await outcome(it)).text) == (2, "Continued.")
 
 
 STOPPED_TWICE = (
