@@ -2,6 +2,7 @@
 there. The four messages that race are in test_process_races.py."""
 
 import asyncio
+import os
 import signal
 from pathlib import Path
 
@@ -384,3 +385,94 @@ async def test_a_reply_to_a_question_is_heard_before_and_after_the_park(point: s
         session = await it.record(it.session)
         assert (session.state, session.run) == (State.COMPLETED, 1)
         assert (await outcome(it)).text == "That one."
+
+
+# ── a process is told to end at a named point ────────────────────────────────────────────────────────────────────
+
+
+async def gone(it: Race, pid: int) -> None:
+    (member,) = [member for member in it.system.members.values() if member.pid == pid]
+    await until(lambda: member.process.poll() is not None, what=f"the end of {member.name}")
+    assert member.process.returncode == 0
+
+
+@pytest.mark.parametrize("in_time", [True, False])
+@pytest.mark.parametrize("point", ["create.before", "wake.before"])
+async def test_a_coordinator_that_closes_while_it_dispatches_hands_over_one_task(
+    point: str, in_time: bool, tmp_path: Path
+) -> None:
+    """Not in time: the call is cut, and the next owner makes it again."""
+    async with race(tmp_path, *working(SHORT), coordinators=2, allow=ALLOWED) as it:
+        with it.hold(point, it.agent) as dispatching, it.hold("finish.before", it.agent) as finishing:
+            await it.submit()
+            pid = await dispatching.reached()
+            os.kill(pid, signal.SIGTERM)
+            if in_time:
+                dispatching.release()
+            await gone(it, pid)
+            await it.watched.says("Waiting.")
+            finishing.release()
+        world = await it.all_end()
+        assert set(world.tasks) == {it.session, it.agent}
+        session = await it.record(it.session)
+        assert (session.fence, session.attempt, (await outcome(it)).text) == (2, 0, "Done.")
+        assert effect(it) == ["start"]
+        assert await told(it) == [(it.agent, "completed")]
+
+
+@pytest.mark.parametrize("point", ["append.before", "draft.before", "draft.after", "tool_done.before", "finish.before"])
+async def test_a_worker_that_closes_at_any_point_hands_over_and_nothing_is_done_twice(
+    point: str, tmp_path: Path
+) -> None:
+    async with race(tmp_path, *working(SHORT), workers=2, allow=ALLOWED) as it:
+        with it.hold(point, it.agent) as held:
+            await it.submit()
+            pid = await held.reached()
+            os.kill(pid, signal.SIGTERM)
+            held.release()
+            await gone(it, pid)
+        await it.all_end()
+        agent = await it.record(it.agent)
+        assert (agent.state, agent.run, agent.attempt) == (State.COMPLETED, 1, 0)
+        assert len(effect(it)) == 1 or EFFECT_UNKNOWN in await it.watched.words(it.agent)
+        assert len(effect(it)) <= 1
+        assert await told(it) == [(it.agent, "completed")]
+
+
+async def test_a_message_to_a_worker_that_is_just_handing_over_is_read_by_the_next(tmp_path: Path) -> None:
+    lines = (
+        *working(COMMAND)[:3],
+        reply("s/1.0", 1, use("Bash", command=COMMAND)),
+        reply("s/1.0", 2, say("Read."), expect=["Look sharp."], repeat=9),
+    )
+    async with race(tmp_path, *lines, workers=2, allow=ALLOWED) as it:
+        await it.submit()
+        await until(lambda: effect(it), seconds=40, what="the command's first line")
+        lease = (await it.record(it.agent)).lease
+        assert lease is not None
+        with it.hold("park.before", it.agent) as parking:
+            os.kill(it.system.members[lease.process.partition("@")[0]].pid, signal.SIGTERM)
+            pid = await parking.reached()
+            assert (await it.client.send(it.agent, "Look sharp.")).status is SendStatus.QUEUED
+            parking.release()
+            await gone(it, pid)
+        await it.all_end("Look sharp.")
+        agent = await it.record(it.agent)
+        assert (agent.fence, agent.attempt) == (2, 0)
+        assert (effect(it), await told(it)) == (["start"], [(it.agent, "completed")])
+
+
+@pytest.mark.parametrize("point", ["park.before", "park.after"])
+async def test_a_worker_that_is_killed_while_it_hands_over_has_lost_nothing(point: str, tmp_path: Path) -> None:
+    async with race(tmp_path, *working(COMMAND), workers=2, allow=ALLOWED) as it:
+        await it.submit()
+        await until(lambda: effect(it), seconds=40, what="the command's first line")
+        lease = (await it.record(it.agent)).lease
+        assert lease is not None
+        with it.hold(point, it.agent) as parking:
+            os.kill(it.system.members[lease.process.partition("@")[0]].pid, signal.SIGTERM)
+            it.system.kill(await parking.reached())
+        await it.all_end()
+        agent = await it.record(it.agent)
+        assert (agent.state, agent.run, agent.fence) == (State.COMPLETED, 1, 2)
+        assert (effect(it), await told(it)) == (["start"], [(it.agent, "completed")])
