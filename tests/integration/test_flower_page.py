@@ -60,7 +60,9 @@ async def chromium() -> AsyncIterator[Browser]:
 
 
 async def start(client: Client, example: str, folder: Path, *, held_ms: int = 0) -> Job:
-    """Submit an example's job. `held_ms`: the fourth notification's answer takes so long between any two events."""
+    """Submit an example's job. `held_ms`: between two events of the session's sixth answer.
+
+    In the fan-out the fifth agent ends when that answer has begun, the sixth when it is over."""
     shutil.copytree(EXAMPLES / example / "package", folder / example)
     lines = [orjson.loads(line) for line in (EXAMPLES / example / "replay.jsonl").read_bytes().splitlines()]
     for line in lines:
@@ -71,12 +73,10 @@ async def start(client: Client, example: str, folder: Path, *, held_ms: int = 0)
 
 
 def expected(record: Record) -> set[Row]:
-    """A row for each run: the first has the task's id, a later one its message's."""
-    name = f"{TITLES[record.kind]}: {record.title}"
-    rows = (
-        {Row(record.task_id, name, SHOWN[record.state])} if record.run == 1 else {Row(record.task_id, name, "SUCCESS")}
-    )
-    return rows | {Row(f"{record.task_id}.{run}.0", name, SHOWN[record.state]) for run in range(2, record.run + 1)}
+    """A row for each run: the first has the task's id, a later one its message's; earlier runs have succeeded."""
+    ids = [record.task_id, *(f"{record.task_id}.{run}.0" for run in range(2, record.run + 1))]
+    states = ["SUCCESS"] * (record.run - 1) + [SHOWN[record.state]]
+    return {Row(row, f"{TITLES[record.kind]}: {record.title}", state) for row, state in zip(ids, states, strict=True)}
 
 
 async def rows(page: Page, address: str) -> set[Row]:
@@ -110,11 +110,11 @@ async def test_a_browser_shows_sessions_agents_and_commands_by_title_and_state(s
         assert (await fixed.result()).state is State.COMPLETED
         many = await start(client, "fan-out", tmp_path, held_ms=20_000)
 
-        async def four_are_in() -> bool:
+        async def five_are_in() -> bool:
             agents = [record for record in await client.tree(many.id) if record.kind is Kind.AGENT]
-            return sum(agent.state is State.COMPLETED for agent in agents) == 4
+            return sum(agent.state is State.COMPLETED for agent in agents) == 5
 
-        await until(four_are_in, seconds=60, what="four of eight agents")
+        await until(five_are_in, seconds=60, what="five of eight agents")
         for wrong in (None, HttpCredentials(username="celeriac", password="guessed")):
             stranger = await browser.new_page(http_credentials=wrong)
             assert await refused(stranger, f"{address}/tasks")
