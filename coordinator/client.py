@@ -3,7 +3,7 @@
 Knows the substrate only. Coordinator processes are woken by hints; whatever a lost hint delays, their scan finds.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Literal, overload
@@ -21,6 +21,7 @@ from celeriac.common.substrate.patience import CLIENT_PATIENCE_SECONDS, FIRST_PA
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.substrate.types import Created, SendStatus, Sent
 from celeriac.coordinator import following
+from celeriac.coordinator.batch import PARALLEL, Asked, Checked, Faults, as_they_end, check_all
 from celeriac.coordinator.jobs import JobOptions, JobResult, Submission, prepare, require_text, result_of
 from celeriac.coordinator.servers import no_answer, resolve_url
 from celeriac.coordinator.stopping import StopLine, Stopping
@@ -87,6 +88,39 @@ class Client:
         if answer is Created.STOPPING:
             raise Refused(f"{task.task_id} is being stopped; submit again when it has ended")
         return Job(self, task.task_id)
+
+    async def batch(
+        self, jobs: Iterable[Asked], *, parallel: int = PARALLEL
+    ) -> AsyncGenerator[tuple[int, JobResult], None]:
+        """Run many jobs, at most `parallel` at a time; (number from 1, result) of each when it ends.
+
+        All are checked before the first is submitted: UsageError names every fault. Given idempotency keys, the same
+        batch run again finds its jobs."""
+        async with aclosing(self.run_checked(check_all(jobs, self._settings), parallel=parallel)) as ended:
+            async for number, result in ended:
+                yield number, result
+
+    async def run_checked(
+        self, batch: Sequence[Checked], *, parallel: int = PARALLEL
+    ) -> AsyncGenerator[tuple[int, JobResult], None]:
+        """`batch` of what was checked before."""
+        await self.check_keys(batch)
+        async with aclosing(as_they_end(batch, self._run, parallel)) as ended:
+            async for number, result in ended:
+                yield number, result
+
+    async def check_keys(self, batch: Sequence[Checked]) -> None:
+        """Raises UsageError if idempotency keys of the batch were used for other requests: all of them are named."""
+        faults = Faults("the batch")
+        for one in batch:
+            try:
+                await self._check_key(one.submission)
+            except UsageError as error:
+                faults.add(one.number, error)
+        faults.check()
+
+    async def _run(self, submission: Submission) -> JobResult:
+        return await (await self.create(submission)).result()
 
     def job(self, text: str) -> "Job":
         """The handle of a known id (of a session or any of its tasks). Raises BadId."""
@@ -167,15 +201,24 @@ class Client:
             usage = usage if outcome is None else usage.plus(outcome.usage)
         return record.model_copy(update={"usage": usage})
 
+    async def _check_key(self, submission: Submission) -> None:
+        """Raises UsageError if the job is there already and was asked for otherwise."""
+        session, replay = submission.task.task_id, submission.replay
+        if await self._substrate.records.names_another(submission.task):
+            raise _other_request(session)
+        if replay is None or await self._substrate.records.find(session) is None:
+            return
+        if await self._substrate.replays.load(session) != replay:
+            raise _other_request(session)
+
     async def _store_replay(self, submission: Submission) -> None:
         """Store the replay before the job exists; never over that of a job that is there already."""
         if submission.replay is None:
             return
         session = submission.task.task_id
+        await self._check_key(submission)
         if await self._substrate.records.find(session) is None:
             await self._substrate.replays.store(session, submission.replay)
-        elif await self._substrate.replays.load(session) != submission.replay:
-            raise _other_request(session)
 
 
 @dataclass(frozen=True, slots=True)

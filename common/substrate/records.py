@@ -40,7 +40,7 @@ class Records:
             "task": task.task_id,
             "parent": task.parent or "",
             "parent_token": parent_token or "",
-            "digest": hashlib.sha256(task.model_dump_json().encode()).hexdigest(),
+            "digest": _digest(task),
         }
         fields = [item for pair in fixed_fields(task).items() for item in pair]
         keys = self._connection.keys.script(task.task_id, ancestors)
@@ -56,6 +56,11 @@ class Records:
                 await self._sessions.list(task.task_id)  # the client was paused before its create, and dropped
             await self._hints.push_sessions(task.task_id)
         return created
+
+    async def names_another(self, task: NewTask) -> bool:
+        """Whether the id of this new task is already that of another request: then `create` answers MISMATCH."""
+        found = text(await self._connection.command("HGET", self._record(task.task_id), "digest"))
+        return found not in {"", _digest(task)}
 
     async def _lineage(self, task: NewTask) -> tuple[TaskId, ...]:
         if task.parent is None:
@@ -210,6 +215,10 @@ class Records:
         rows = await self._connection.spread([("HMGET", self._record(link), *names) for link in above])
         fields = {link: dict(zip(names, texts(row), strict=True)) for link, row in zip(above, rows, strict=True)}
         return [_effective_stop(raw, fields) for _, raw in known]
+
+
+def _digest(task: NewTask) -> str:
+    return hashlib.sha256(task.model_dump_json().encode()).hexdigest()
 
 
 def _milliseconds(time: object) -> int:
