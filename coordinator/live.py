@@ -95,11 +95,11 @@ _WAITING = frozenset({State.CREATED, State.QUEUED})
 
 def _table(rows: Sequence[Record], activities: Mapping[TaskId, str], width: int) -> Table:
     columns = [name for name, (shown_from, _) in _COLUMNS.items() if width >= shown_from]
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)  # without it, ratios mean nothing
     for name in columns:
         justify: JustifyMethod = "right" if name in {"turns", "calls", "tokens"} else "left"
         table.add_column(name, no_wrap=True, min_width=_COLUMNS[name][1], justify=justify)
-    table.add_column("title", no_wrap=True, overflow="ellipsis", max_width=40, ratio=2)
+    table.add_column("title", no_wrap=True, overflow="ellipsis", ratio=2)
     if width >= _ACTIVITY_FROM:
         table.add_column("activity", no_wrap=True, overflow="ellipsis", ratio=3)
     for number, record in enumerate(rows):
