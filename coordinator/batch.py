@@ -75,8 +75,10 @@ async def as_they_end(
 ) -> AsyncGenerator[tuple[int, JobResult], None]:
     """Run each, at most `parallel` at a time, in order; (number, result) of each when it ends.
 
-    Whoever stops reading leaves the jobs that are open to themselves.
+    Whoever stops reading leaves the jobs that are open to themselves. Raises UsageError for a `parallel` below 1.
     """
+    if parallel < 1:
+        raise UsageError(f"{parallel} jobs at a time can never end; give at least 1")
     waiting: dict[asyncio.Task[JobResult], int] = {}
     upcoming = iter(batch)
     try:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from celeriac.common.contract import notification
 from celeriac.common.contract.errors import UsageError
-from celeriac.coordinator.commands.options import decode_stdin, read_replay
+from celeriac.coordinator.commands.options import decode_stdin, read_text
 from celeriac.coordinator.interrupts import Interrupts
 from celeriac.ops.standin.validator import validate as judge
 
@@ -67,7 +67,7 @@ def _first_line(error: Exception) -> str:
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0: a free one.")
 def standin(script: Path, log: Path | None, bodies: Path | None, host: str, port: int) -> int:
     """Serve the Messages API from a script, until SIGTERM or Ctrl-C; the address is printed."""
-    text = read_replay(script)
+    text = read_text(script, "replay file")
     return asyncio.run(_serve_standin(text, script, log=log, bodies=bodies, at=(host, port)))
 
 

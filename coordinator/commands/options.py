@@ -141,7 +141,7 @@ def options_of(flags: JobFlags) -> JobOptions:
         allowed_tools=tuple(rule for text in flags["allowed_tools"] for rule in split_rules(text)),
         max_turns=flags["max_turns"],
         idempotency_key=flags["idempotency_key"],
-        replay=None if replay is None else read_replay(replay),
+        replay=None if replay is None else read_text(replay, "replay file"),
         replay_source=str(replay),
     )
 
@@ -163,14 +163,14 @@ def split_rules(text: str) -> Iterator[str]:
         yield rule
 
 
-def read_replay(file: Path) -> str:
-    """The text of a replay file. Raises UsageError."""
+def read_text(file: Path, what: str) -> str:
+    """The text of a file that somebody named; `what` it is stands in the error. Raises UsageError."""
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"replay file {file}: {error.strerror or error}; name a file that can be read") from error
+        raise UsageError(f"{what} {file}: {error.strerror or error}; name a file that can be read") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"replay file {file}: not UTF-8 text ({error.reason})") from error
+        raise UsageError(f"{what} {file}: not UTF-8 text ({error.reason})") from error
 
 
 def read_prompt(prompt: str | None, job: JobOptions) -> str | None:

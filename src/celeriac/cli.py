@@ -33,6 +33,7 @@ COMMANDS = {
     "run": Lazy("celeriac.ops.run:run", "Run one job here, on a cluster of its own (also: celeriac -p PROMPT)."),
     "up": Lazy("celeriac.ops.up:up", "Start server, coordinator, workers and Flower on this machine."),
     "submit": Lazy("celeriac.coordinator.commands.jobs:submit", "Give a job to a server and print its id."),
+    "batch": Lazy("celeriac.coordinator.commands.batch:batch", "Submit a job for each JSON line of a file."),
     "follow": Lazy("celeriac.coordinator.commands.jobs:follow", "Show a job live until it ends."),
     "list": Lazy("celeriac.coordinator.commands.listing:list_jobs", "List the jobs of a server."),
     "show": Lazy("celeriac.coordinator.commands.views:show", "Show a task as it stands; for a job, its tree."),
