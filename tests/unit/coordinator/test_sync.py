@@ -49,7 +49,7 @@ def test_a_job_is_submitted_followed_stopped_and_read(client: SyncClient, job: S
     with pytest.raises(JobFailed, match="stopped") as failed:
         result.raise_for_state()
     assert failed.value.exit_code == 6
-    assert client.get(job.id) == client.tree(job.id)[0]
+    assert client.get(job.id).outcome == client.tree(job.id)[0].outcome
     assert (client.transcript(job.id), client.output(job.id)) == ((), "")
 
 
@@ -168,21 +168,27 @@ def _run(program: str, url: str, folder: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def _without_slowness(said: str) -> list[str]:
+    """What asyncio's debug mode says of a busy machine is no fault of the program's."""
+    return [line for line in said.splitlines() if not line.startswith("Executing <")]
+
+
 def test_ctrl_c_ends_a_call_and_the_client_goes_on(private_server: PrivateServer, tmp_path: Path) -> None:
     with _run(_INTERRUPTED, private_server.url, tmp_path) as program:
         assert program.stdout is not None
         assert "-" in program.stdout.readline()
         program.send_signal(signal.SIGINT)
-        out, err = program.communicate(timeout=30)
+        out, said = program.communicate(timeout=30)
     assert out == "stopped 6\n"
     assert program.returncode == -signal.SIGINT
-    assert err.splitlines()[0].startswith("Traceback")
-    assert err.splitlines()[-1] == "KeyboardInterrupt"
+    err = _without_slowness(said)
+    assert err[0].startswith("Traceback")
+    assert err[-1] == "KeyboardInterrupt"
     for words in ("destroyed", "never awaited", "ignored", "ResourceWarning", "unclosed"):
-        assert words not in err
+        assert words not in said
 
 
 def test_iterators_of_the_async_client_leave_nothing_behind(private_server: PrivateServer, tmp_path: Path) -> None:
     with _run(_LEFT, private_server.url, tmp_path) as program:
         out, err = program.communicate(timeout=30)
-    assert (program.returncode, out, err) == (0, "system\n", "")
+    assert (program.returncode, out, _without_slowness(err)) == (0, "system\n", [])
