@@ -7,7 +7,7 @@ Importing this module costs 3 s of CPU: once per process, before any fork.
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import httpx2
 from anthropic import APIConnectionError, APIStatusError, AsyncAnthropic, AsyncStream
@@ -39,6 +39,8 @@ READ_TIMEOUT_SECONDS = 75.0
 ANSWER_LIMIT_SECONDS = 1800.0
 """The longest that one answer may take, pings or not."""
 CONNECT_TIMEOUT_SECONDS = 15.0
+END_SECONDS = 0.2
+"""From message_stop to the end of the body: as a rule they come together; a server that dawdles is not waited for."""
 MAX_CONNECTIONS = 1000
 """Agents of one process that may stream at once; twice the 500 that it is built for (MODEL_API, target)."""
 _TOO_LONG = re.compile(r"prompt is too long: (\d+) tokens > (\d+) maximum")
@@ -101,6 +103,7 @@ class AnthropicClient:
                     for event in _fed(accumulator, name, data):
                         yield event
                 if accumulator.finished:
+                    await _to_its_end(chunks)
                     return
         if not cancel.aborted:
             accumulator.close()
@@ -141,9 +144,8 @@ async def _chunks(
     """The body as it arrives; ends early on an abort. Raises BrokenStream."""
     body = stream.response.aiter_bytes()
     while True:
-        left = deadline - asyncio.get_running_loop().time()
         try:
-            chunk = await unless_aborted(cancel, _next(body, left))
+            chunk = await unless_aborted(cancel, _next(body), until=deadline)
         except Interrupted:
             return
         except httpx2.ReadTimeout as error:
@@ -159,9 +161,17 @@ async def _chunks(
         yield chunk
 
 
-async def _next(body: AsyncIterator[bytes], seconds: float) -> bytes | None:
-    async with asyncio.timeout(seconds):
-        return await anext(body, None)
+async def _to_its_end(chunks: AsyncIterator[bytes]) -> None:
+    """Take what follows message_stop, which is nothing but the end: only then the connection can be used again, and a
+    new one would cost each turn a TLS handshake."""
+    with suppress(BrokenStream, TimeoutError):  # the answer is whole already
+        async with asyncio.timeout(END_SECONDS):
+            async for _ in chunks:
+                pass
+
+
+async def _next(body: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(body, None)
 
 
 def failure_of(error: APIStatusError) -> ModelFailure:

@@ -26,9 +26,14 @@ def encode(request: Request, *, stream: bool = True) -> bytes:
         b'{"model":%s,"max_tokens":%d,"stream":%s' % (dumps(request.model), request.max_tokens, dumps(stream)),
         b',"system":' + dumps(list(_system(request.system))) if request.system else b"",
         b',"tools":' + request.tools_wire if request.tools_wire.strip() not in {b"", b"[]"} else b"",
-        b',"messages":[' + b",".join(_messages(request.messages)) + b"]}",
+        b',"messages":[',
     ]
-    return b"".join(parts)
+    first, *others = _messages(request.messages)
+    parts.append(first)
+    for wire in others:
+        parts += (b",", wire)
+    parts.append(b"]}")
+    return b"".join(parts)  # once: a long history is a megabyte, and each copy of it costs as much as the rest of a turn
 
 
 def _system(blocks: tuple[JsonObject, ...]) -> list[JsonObject]:
