@@ -9,6 +9,8 @@ from typing import Protocol, TextIO
 _KEY_SHAPES = re.compile(r"sk-[A-Za-z0-9_-]{16,}|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
 """Keys of the Messages API, and the password part of a URL."""
 _MASK = "[redacted]"
+_TALKERS = ("httpx2",)
+"""Libraries that tell each request at level info; what people want to know of them is what went wrong."""
 
 
 class OneLine(logging.Formatter):
@@ -55,4 +57,7 @@ def configure(settings: LogSettings, *, level: str | None = None, stream: TextIO
     for old in tuple(root.handlers):
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel((level or settings.log_level).upper())
+    wanted = (level or settings.log_level).upper()
+    root.setLevel(wanted)
+    for talker in _TALKERS:
+        logging.getLogger(talker).setLevel(wanted if wanted == "DEBUG" else logging.WARNING)

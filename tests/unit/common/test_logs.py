@@ -50,3 +50,13 @@ def test_the_level_may_be_overridden(root: logging.Logger) -> None:
     configure(Held(), level="warning", stream=stream)
     root.info("quiet")
     assert not stream.getvalue()
+
+
+def test_a_request_that_went_well_is_told_at_level_debug_only(root: logging.Logger) -> None:
+    stream = io.StringIO()
+    configure(Held(), stream=stream)
+    logging.getLogger("httpx2").info("HTTP Request: POST …")
+    assert not stream.getvalue()
+    configure(Held(), level="debug", stream=stream)
+    logging.getLogger("httpx2").info("HTTP Request: POST …")
+    assert stream.getvalue().count("HTTP Request") == 1
