@@ -31,7 +31,7 @@ def main(url: str, session: str, path: str, turns: int, file: str) -> None:
             model="claude-sonnet-5-5", max_tokens=8000, tools=[TOOL], messages=messages, extra_headers=headers
         ) as stream:
             answer = stream.get_final_message()
-        messages.append({"role": "assistant", "content": [block.to_dict() for block in answer.content]})  # type: ignore[typeddict-item]
+        messages.append({"role": "assistant", "content": answer.content})
         calls = [block for block in answer.content if block.type == "tool_use"]
         if not calls:
             return
