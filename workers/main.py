@@ -75,7 +75,7 @@ class WorkerProcess:
         self._worker = Worker(runner, Commands(max_silence_s=self.substrate.lease_ms / 1000 * 2 / 3))
         reading = read_hints(self.substrate, self._holdings, self.name)
         self._reader = asyncio.create_task(reading, name="hints")
-        gc.freeze()  # what is loaded by now stays: looking through it again and again held up the loop by 100 ms each time
+        gc.freeze()  # what is loaded by now stays: each look through all of it would hold up every task by 100 ms
 
     def serve(self) -> None:
         """Consume until told to end."""

@@ -33,7 +33,7 @@ def encode(request: Request, *, stream: bool = True) -> bytes:
     for wire in others:
         parts += (b",", wire)
     parts.append(b"]}")
-    return b"".join(parts)  # once: a long history is a megabyte, and each copy of it costs as much as the rest of a turn
+    return b"".join(parts)  # once: a long history is a megabyte, and a copy of it costs a fifth of a turn
 
 
 def _system(blocks: tuple[JsonObject, ...]) -> list[JsonObject]:

@@ -1,4 +1,4 @@
-"""`dispatch_latency` and `notify_latency`: how much later than the bare queue, the bare stream, the other side knows."""
+"""`dispatch_latency` and `notify_latency`: the other side knows, against the bare queue and the bare stream."""
 
 import asyncio
 import time
@@ -6,9 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from celeriac.common.contract import ids
 from celeriac.common.contract.kinds import Kind
-from celeriac.common.contract.task import AgentSpec, Outcome, State, Subtype
+from celeriac.common.contract.task import Outcome, State, Subtype
 from celeriac.common.substrate.leases import Lease
-from celeriac.common.substrate.types import NewTask
 from celeriac.ops.bench.baselines.raw_stream import BLOCKED_SECONDS, RawStream
 from celeriac.ops.bench.figures import Figure
 from celeriac.ops.bench.model import DONE

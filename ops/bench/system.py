@@ -101,7 +101,7 @@ class System:
         for _ in range(number):
             found = await self.redis.blpop([plain_celery.DONE], timeout=END_SECONDS)
             assert found is not None, "a plain task did not end"
-            said.append(found[1].decode())
+            said.append(str(found[1]))
         return said
 
 
@@ -120,7 +120,7 @@ async def system(folder: Path) -> AsyncIterator[System]:
         stack.callback(wakeups.close)
         substrate = Substrate.connect(processes.url)
         stack.push_async_callback(substrate.aclose)
-        redis = Redis.from_url(processes.url, socket_timeout=None)
+        redis = Redis.from_url(processes.url, socket_timeout=None, decode_responses=True)
         stack.push_async_callback(redis.aclose)
         session = await hold_session(substrate)
         beating = asyncio.create_task(session.heartbeat(), name="heartbeat")

@@ -3,9 +3,10 @@
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import anthropic
-from anthropic.types import MessageParam
+from anthropic.types import MessageParam, ToolResultBlockParam
 from celery import Celery, signals
 from redis import Redis
 
@@ -23,34 +24,33 @@ def make_app(url: str) -> Celery:
     return app
 
 
-def ask(client: anthropic.Anthropic, session: str, path: str, turns: int) -> str:
+def ask(client: anthropic.Anthropic, session: str, path: str, turns: int) -> None:
     """An agent whose tool costs nothing: one model call a turn."""
     messages: list[MessageParam] = [{"role": "user", "content": "Look into it, then say what you found."}]
     for turn in range(1, turns + 1):
         headers = {"X-Celeriac-Session": session, "X-Celeriac-Call": f"{path};1;{turn};1"}
         with client.messages.stream(model="m", max_tokens=8000, messages=messages, extra_headers=headers) as stream:
             answer = stream.get_final_message()
-        messages.append({"role": "assistant", "content": [block.to_dict() for block in answer.content]})  # type: ignore[typeddict-item]
+        messages.append({"role": "assistant", "content": answer.content})
         for block in answer.content:
             if block.type == "tool_use":
-                result = {"type": "tool_result", "tool_use_id": block.id, "content": "The list has 1 entries."}
-                messages.append({"role": "user", "content": [result]})  # type: ignore[list-item]
-    return answer.id
+                result: ToolResultBlockParam = {"type": "tool_result", "tool_use_id": block.id, "content": "1 entry"}
+                messages.append({"role": "user", "content": [result]})
 
 
 def main(url: str, model_url: str) -> None:
     """Run a worker; each task tells its end by a push to a list."""
     app, redis = make_app(url), Redis.from_url(url)
     client = anthropic.Anthropic(api_key="test-key", base_url=model_url, max_retries=0)
-    works = {
+    works: dict[str, Callable[..., object]] = {
         "start": time.time,
-        "agent": lambda session, path, turns: ask(client, session, path, turns),
+        "agent": lambda *call: ask(client, *call),
         "command": lambda line: subprocess.run(["bash", "-c", line], capture_output=True, check=True).returncode,
     }
 
-    @app.task(name="work")
+    @app.task(name="work")  # type: ignore[untyped-decorator]  # celery has no types
     def work(name: str, *arguments: str) -> None:
-        redis.rpush(DONE, works[name](*arguments))
+        redis.rpush(DONE, str(works[name](*arguments)))
 
     signals.worker_ready.connect(lambda **_: print("ready", file=sys.stderr, flush=True), weak=False)
     app.Worker(hostname="plain@bench", pool="threads", concurrency=CONCURRENCY, queues=[QUEUE], **HUSHED).start()

@@ -1,5 +1,6 @@
-"""A plain agent: the SDK's stream helper, the history as dicts, one tool that reads a file. `URL SESSION PATH TURNS FILE`.
+"""A plain agent as the SDK's documentation writes it: stream helper, its blocks as the history, one tool, Read.
 
+Arguments: `URL SESSION PATH TURNS FILE`.
 Each answer is a text and a call of Read; after TURNS of them the answer has no call.
 """
 

@@ -6,12 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from celeriac.common.contract.ids import TaskId
+from celeriac.common.contract.json import JsonObject
 from celeriac.common.lifetime.cancel import AbortNode
 from celeriac.common.llm.anthropic_client import AnthropicClient
 from celeriac.common.llm.client import ApiMessage, CallKey, Finished, Request
 from celeriac.common.llm.sse_script import Answer, expand
 
-ANSWER = Answer("msg_1", "m", ({"type": "text", "text": "Hello."},), "end_turn", {"input_tokens": 1, "output_tokens": 1})
+USAGE: JsonObject = {"input_tokens": 1, "output_tokens": 1}
+ANSWER = Answer("msg_1", "m", ({"type": "text", "text": "Hello."},), "end_turn", USAGE)
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
 
