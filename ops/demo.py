@@ -18,7 +18,7 @@ from pathlib import Path
 from celeriac.common.contract.errors import CeleriacError
 from celeriac.common.logs import configure
 from celeriac.common.settings import Settings, environment
-from celeriac.coordinator.commands.options import read_replay, streams
+from celeriac.coordinator.commands.options import read_text, streams
 from celeriac.coordinator.follow import OutputFormat
 from celeriac.coordinator.jobs import JobOptions, TaskSummary, prepare
 from celeriac.ops.run import LocalRun
@@ -67,7 +67,7 @@ async def run_job(
     """As `celeriac run` does it, with a home of its own; the exit code, and the agents."""
     settings = Settings(home=home)
     configure(settings, level="warning")
-    options = JobOptions(cwd=workspace, replay=read_replay(replay), replay_source=str(replay))
+    options = JobOptions(cwd=workspace, replay=read_text(replay, "replay file"), replay_source=str(replay))
     local = LocalRun(settings, prepare(None, options, settings), OutputFormat.TEXT, streams(), environ)
     async with asyncio.timeout(JOB_SECONDS):
         code = await local.run()
