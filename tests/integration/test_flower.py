@@ -109,7 +109,8 @@ async def test_flower_lists_our_tasks_without_prompts_and_terminates_one(system:
         assert ended is not None and ended.state is State.STOPPED
         assert [note.status for note in await Watched(client, job).notified()] == ["killed"]
         assert processes_in(work) == []
-        assert {"task-sent", "task-received", "task-started", "task-revoked"} <= {event["type"] for event in events}
+        told = {"task-sent", "task-received", "task-started", "task-revoked"}
+        await until(lambda: told <= {event["type"] for event in events}, what="what Celery tells of a stopped command")
         assert "XYZZY" not in json.dumps(events)
 
 
