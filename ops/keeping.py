@@ -133,9 +133,10 @@ class ProcessPart:
         try:
             async with asyncio.timeout(READY_SECONDS):
                 await child.ready()
-        except (DidNotStart, TimeoutError) as error:
-            why = "it ended" if isinstance(error, DidNotStart) else f"not ready after {READY_SECONDS:.0f} s"
-            raise did_not_start(self.name, child.last_line or why, self.log) from error
+        except DidNotStart as error:
+            raise did_not_start(self.name, child.last_line or f"it {ending(await child.ended())}", self.log) from error
+        except TimeoutError as error:
+            raise did_not_start(self.name, f"it was not ready after {READY_SECONDS:.0f} s", self.log) from error
 
     def kill(self) -> None:
         """SIGKILL it now, if it runs."""

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx2
 import pytest
 from redis.asyncio import Redis
 
@@ -111,6 +113,20 @@ WENT = reply("s", 3, say("It is done."), expect=["<status>completed</status>", "
 LOST = reply("s", 3, say("It was lost."), expect=["<status>failed</status>", "effect unknown"])
 
 
+def console_of(started: Started) -> tuple[str, tuple[str, str]]:
+    """Address, user and password of Flower, as `up` told them."""
+    found = re.search(r"Flower: (http://127\.0\.0\.1:\d+) user (\S+), password (\S+)", started.said())
+    assert found is not None, started.said()
+    return found[1], (found[2], found[3])
+
+
+async def flower_answers(address: str, auth: tuple[str, str]) -> None:
+    """With this password, and not without it."""
+    async with httpx2.AsyncClient(base_url=address) as pages:
+        assert (await pages.get("/api/tasks", auth=auth)).status_code == 200
+        assert (await pages.get("/api/tasks")).status_code == 401
+
+
 def submit(place: Place, *lines: JsonObject) -> str:
     """Hand a job over from another shell, which finds the server by itself."""
     said = place.line.run("submit", "--replay", place.replay(*lines), "--allowed-tools", f"Bash({COMMAND})")
@@ -133,10 +149,17 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
 async def test_other_shells_find_it_killed_parts_come_back_and_ctrl_c_ends_all(place: Place) -> None:
     started = await place.ready("--workers", "2", "--flower-port", "0")
     assert place.run_file["pid"] == started.process.pid
-    assert "Flower: http://127.0.0.1:" in started.said() and "password " in started.said()
     second = place.line.run("up")
     assert (second.code, second.err.count("\n")) == (1, 1)
     assert f"pid {started.process.pid}" in second.err and str(place.run_file["url"]) in second.err
+
+    address, auth = console_of(started)
+    await flower_answers(address, auth)
+    (flower,) = place.processes("flower")
+    os.kill(flower, signal.SIGKILL)
+    await until(lambda: "flower is back" in started.said(), seconds=START_SECONDS, what="the console again")
+    await flower_answers(address, auth)
+    assert auth[1] not in "".join(file.read_text() for file in (place.home / "logs").iterdir())
 
     (worker,) = place.processes("worker", "worker-1")
     os.kill(worker, signal.SIGKILL)
@@ -176,8 +199,13 @@ async def test_children_go_with_a_killed_up_and_the_next_one_goes_on_with_its_jo
     said = place.line.run("follow", job)
     assert (said.code, said.out.splitlines()[-1]) == (0, "It was lost."), said.err
     assert (place.line.cwd / "begun").read_text() == "begun\n"
-    await until(lambda: len(place.processes("worker")) == 1, what="the first worker gone")
-    assert len(place.processes("coordinator")) == 1
+    # The server of the first is gone, so its children may need the whole grace of an orphan.
+    one_each = {"worker": 1, "coordinator": 1}
+    await until(
+        lambda: {role: len(place.processes(role)) for role in one_each} == one_each,
+        seconds=END_SECONDS,
+        what="the children of the first gone",
+    )
     again.process.send_signal(signal.SIGTERM)
     assert await again.ended() == 0, again.said()
     await place.nothing_left()
