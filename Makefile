@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 CODE := common coordinator workers ops src/celeriac/__init__.py src/celeriac/cli.py
 N ?= 10
 
-.PHONY: all demo fan-out test check bench kill chaos screenshot format lock clean
+.PHONY: all demo fan-out test check bench crowd kill chaos screenshot format lock clean
 all: $(READY)
 
 $(READY): pyproject.toml requirements.lock
@@ -37,7 +37,10 @@ check: $(READY)
 	$(BIN)/python ops/checks/sizes.py
 
 bench: $(READY)
-	$(BIN)/python ops/bench/run.py
+	$(BIN)/python -P -m celeriac.ops.bench.run
+
+crowd: $(READY)
+	$(BIN)/python -P -m celeriac.ops.bench.crowd
 
 kill: $(READY)
 	$(BIN)/python ops/chaos/kill.py --rounds $(N)

@@ -9,6 +9,7 @@ import secrets
 import socket
 import sys
 import warnings
+from collections.abc import Callable
 from concurrent.futures import Future
 
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -37,10 +38,15 @@ log = logging.getLogger(__name__)
 
 def main(settings: Settings, *, name: str | None = None) -> None:
     """Run until SIGTERM or SIGINT: running tasks are handed over, then the process ends."""
+    run(settings, lambda portal: WorkerProcess(settings, portal, name))
+
+
+def run(settings: Settings, build: Callable[[BlockingPortal], "WorkerProcess"]) -> None:
+    """The same, for the process that `build` makes over the portal of its loop."""
     logs.configure(settings)
     warnings.filterwarnings("ignore", category=SecurityWarning)  # about root; our own first line says it
     with start_blocking_portal(backend="asyncio") as portal:
-        process = WorkerProcess(settings, portal, name)
+        process = build(portal)
         portal.call(process.open)
         try:
             process.serve()

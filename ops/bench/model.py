@@ -10,8 +10,13 @@ from celeriac.common.testing.replies import reply, say, script, use
 from celeriac.ops.standin.exchange import Caller
 from celeriac.ops.standin.server import Standin
 
-READS, DONE, TODO, WRITES = "s/1.0", "s/2.0", "s/3.0", "s/4.0"
-"""Paths of the script: a Read each turn; an answer at once; one TodoWrite, then the answer; a Write each turn."""
+READS, DONE, TODO, WRITES, PACED = "s/1.0", "s/2.0", "s/3.0", "s/4.0", "s/5.0"
+"""Paths of the script: a Read each turn; an answer at once; one TodoWrite, then the answer; a Write each turn; an
+answer that takes its time."""
+PACE_MS = 250.0
+"""Between two events of PACED: a stream of four pieces a second."""
+PACED_BLOCKS = 12
+"""Texts of eight events each: the stream takes 24 s."""
 READ_TURNS = 424
 """The last turn that `turn_cpu_400` counts."""
 WRITE_TURNS = 40
@@ -50,6 +55,8 @@ class Model(Standin):
         """The process whose CPU time is noted at each request."""
         self.asked: dict[int, Asked] = {}
         """By turn, since `watch`."""
+        self.answered = 0
+        """Requests so far."""
 
     def watch(self, pid: int) -> None:
         """Begin anew, with this process."""
@@ -57,6 +64,7 @@ class Model(Standin):
 
     def keep_body(self, caller: Caller, attempt: int, body: bytes) -> None:
         """Called for each request that is answered."""
+        self.answered += 1
         if self.watched is not None and caller.call is not None:
             self.asked[caller.call.turn] = Asked(time.time(), cpu_seconds(self.watched))
 
@@ -69,6 +77,7 @@ def script_text() -> str:
         reply(DONE, 1, say(FINAL)),
         reply(TODO, 1, say(THINKING), use("TodoWrite", todos=todo)),
         reply(TODO, 2, say(FINAL)),
+        reply(PACED, 1, *([say(THINKING)] * PACED_BLOCKS), pace_ms=PACE_MS),
         *_turns(WRITES, WRITE_TURNS, lambda turn: [use("Write", file_path=f"{turn}.txt", content=THINKING)]),
     )
 

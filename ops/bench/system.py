@@ -4,10 +4,9 @@ This process is the coordinator: it holds a session and dispatches as `coordinat
 """
 
 import asyncio
-import contextlib
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -106,16 +105,16 @@ class System:
 
 
 @asynccontextmanager
-async def system(folder: Path) -> AsyncIterator[System]:
-    """Start everything; it is gone afterwards."""
+async def system(folder: Path, start: Callable[[Cluster], Awaitable[Member]] = Cluster.worker) -> AsyncIterator[System]:
+    """Start everything, the worker by `start`; it is gone afterwards."""
     async with AsyncExitStack() as stack:
         processes = await stack.enter_async_context(cluster(folder, lease_seconds=LEASE_SECONDS, scan_seconds=1.0))
         model = Model()
         await model.start()
         stack.push_async_callback(model.aclose)
         processes.environ |= model_environment(model.url)
-        worker = await processes.worker()
-        await plain_worker(stack, processes, model.url)
+        worker = await start(processes)
+        await script(processes, "plain", BASELINES / "plain_celery.py", processes.url, model.url, ready="ready")
         wakeups = WakeUps(make_app(processes.url))
         stack.callback(wakeups.close)
         substrate = Substrate.connect(processes.url)
@@ -148,22 +147,19 @@ async def hold_session(substrate: Substrate) -> Lease:
     return lease
 
 
-async def plain_worker(stack: AsyncExitStack, processes: Cluster, model_url: str) -> None:
-    """Start the baseline's worker."""
-    log = processes.folder / "plain.log"
-    command = [sys.executable, str(BASELINES / "plain_celery.py"), processes.url, model_url]
+async def script(processes: Cluster, name: str, file: Path, *arguments: str, ready: str) -> Member:
+    """Start a Python file as a process of the cluster, and wait for its `ready` words."""
+    log = processes.folder / f"{name}.log"
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out)  # noqa: ASYNC220
-    stack.callback(_end, process)
+        process = subprocess.Popen(  # noqa: ASYNC220 - starting is quick; waiting for it is what takes time
+            [sys.executable, str(file), *arguments], stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+            env=processes.environ, start_new_session=True,
+        )  # fmt: skip
+    processes.members[name] = member = Member(name, process, log)
 
-    def ready() -> bool:
-        assert process.poll() is None, f"the plain worker ended: {log.read_text()}"
-        return "ready" in log.read_text()
+    def is_ready() -> bool:
+        assert process.poll() is None, f"{name} ended: {member.said()}"
+        return ready in member.said()
 
-    await until(ready, seconds=READY_SECONDS, what="the plain worker")
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    process.kill()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(10)
+    await until(is_ready, seconds=READY_SECONDS, what=f"{name} ready")
+    return member

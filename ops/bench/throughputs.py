@@ -20,14 +20,14 @@ COMMAND = "true"
 Sample = Callable[[], Awaitable[float]]
 
 
-async def agent_throughput(system: System) -> Figure:
+async def agent_throughput(system: System) -> list[Figure]:
     """Agents of two turns a second; the baseline makes the same two model calls in a plain task's body."""
     ours = _ours(system, AGENTS, lambda: system.agent(TODO))
     raw = _plain(system, AGENTS, "agent", system.session.task_id, TODO, 2)
     return await _pairs("agent_throughput", "agents/s", ours, raw)
 
 
-async def shell_throughput(system: System) -> Figure:
+async def shell_throughput(system: System) -> list[Figure]:
     """Commands a second; the baseline runs the same command with subprocess in a plain task's body."""
     ours = _ours(system, COMMANDS, lambda: system.shell(COMMAND))
     return await _pairs("shell_throughput", "commands/s", ours, _plain(system, COMMANDS, "command", COMMAND))
@@ -56,10 +56,10 @@ def _plain(system: System, number: int, name: str, *arguments: JsonValue) -> Sam
     return sample
 
 
-async def _pairs(name: str, unit: str, ours: Sample, baseline: Sample) -> Figure:
+async def _pairs(name: str, unit: str, ours: Sample, baseline: Sample) -> list[Figure]:
     left, right = [], []
     await ours(), await baseline()  # the first round meets cold caches
     for _ in range(PAIRS):
         left.append(await ours())
         right.append(await baseline())
-    return Figure(name, unit, left, right)
+    return [Figure(name, unit, left, right)]

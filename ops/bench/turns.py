@@ -66,7 +66,7 @@ async def _loop(system: System, number: int) -> dict[int, Asked]:
     return system.model.asked
 
 
-async def redis_calls(system: System) -> Figure:
+async def redis_calls(system: System) -> list[Figure]:
     """Calls a turn of an agent that makes one state-changing call (a Write) each turn."""
     system.model.watch(system.worker.pid)
     async with seen(system.redis) as told:
@@ -77,9 +77,9 @@ async def redis_calls(system: System) -> Figure:
     turns = range(FIRST_TURN, WRITE_TURNS)
     counts = [_between(commands, asked[turn].at, asked[turn + 1].at) for turn in turns]
     print(f"redis calls of {len(counts)} turns: {dict(sum(counts, Counter()))}", file=sys.stderr)
-    unit = f"calls/turn (all about the task but {', '.join(sorted(NOT_COUNTED))})"
+    unit = f"calls/turn (all about the task, without {' and '.join(sorted(NOT_COUNTED))})"
     ours = [float(count.total()) for count in counts]
-    return Figure("redis_calls_per_turn", unit, ours, [ALLOWED_CALLS] * len(ours), ALLOWED_CALLS)
+    return [Figure("redis_calls_per_turn", unit, ours, [ALLOWED_CALLS] * len(ours), ALLOWED_CALLS)]
 
 
 def _between(commands: list[Command], start: float, end: float) -> "Counter[str]":
