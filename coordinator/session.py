@@ -32,6 +32,8 @@ class Session:
         async with asyncio.TaskGroup() as beside:  # the lease is kept alive meanwhile, whatever the broker does
             beside.create_task(self.wakeups.session_started(record, self.runner.process))
             await self.runner.run(lease, record, lambda current: self._assignment(lease, current))
+        if lease.lost:
+            return
         ended = await records.get(lease.task_id)
         if ended.outcome is not None and ended.run == lease.run:
             await self.wakeups.session_ended(ended, self.runner.process)

@@ -46,6 +46,8 @@ async def execute(worker: Worker, envelope: Envelope) -> Report:
     with runner.holdings.hold(lease):  # until no command of this run is left, so that none of the next is mistaken
         async with supervised(worker.commands, lease):
             await _run(worker, lease)
+    if lease.lost:  # the server may be away, and whatever it says is of another owner
+        return Report(f"run {lease.run} goes on elsewhere")
     return report_of(await runner.substrate.records.get(lease.task_id), lease.run)
 
 

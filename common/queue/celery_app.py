@@ -5,8 +5,9 @@ from celery import Celery
 RUN_TASK = "celeriac.run_task"
 """Name of the one task that workers register."""
 
-SEND_TIMEOUT_SECONDS = 5.0
-"""How long a broker may take to answer a sender; the supervisor sends again what was not sent."""
+ANSWER_SECONDS = 5.0
+"""How long a broker may take to answer: a frozen one must keep neither a sender nor the end of a process. What was not
+sent is sent again by a supervisor; a consumer connects anew."""
 
 
 def make_app(redis_url: str, prefix: str = "", *, consumes: bool = False) -> Celery:
@@ -38,10 +39,9 @@ def make_app(redis_url: str, prefix: str = "", *, consumes: bool = False) -> Cel
             "global_keyprefix": prefix,
             "health_check_interval": 25,
             "socket_keepalive": True,
+            "socket_timeout": ANSWER_SECONDS,
         },
     )
-    if not consumes:  # a frozen server must not keep a sender, nor the end of its process, for longer than this
-        app.conf.broker_transport_options["socket_timeout"] = SEND_TIMEOUT_SECONDS
     if consumes and redis_url.startswith(("redis://", "rediss://")):
         app.conf.broker_transport = "celeriac.common.queue.transport:Transport"
     return app
