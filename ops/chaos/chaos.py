@@ -1,11 +1,12 @@
-"""`make chaos`: restarts under a fan-out, a crowd that loses processes, fair claims, hand-overs. Prints the figures."""
+"""`make chaos`: restarts under a fan-out, a crowd that loses processes, fair claims, hand-overs, worse
+weather. Prints the figures."""
 
 import asyncio
 import sys
 import tempfile
 from pathlib import Path
 
-from celeriac.ops.chaos import handover, many, restarts
+from celeriac.ops.chaos import attacks, handover, many, restarts
 
 
 async def show_restarts(folder: Path) -> int:
@@ -46,13 +47,28 @@ async def show_hand_overs(folder: Path) -> int:
     return _faults(outcome.faults) + outcome.attempts
 
 
+async def show_attacks(folder: Path) -> int:
+    """Worse weather; the number of faults."""
+    faults = 0
+    for attack in attacks.ATTACKS:
+        print(f"  {attack.__name__.replace('_', ' ')}", flush=True)
+        faults += _faults(tuple(await attacks.play(folder / attack.__name__, attack)))
+    return faults
+
+
 def _faults(faults: tuple[str, ...]) -> int:
     for fault in faults:
         print(f"  FAULT {fault}")
     return len(faults)
 
 
-SHOWS = {"restarts": show_restarts, "crowd": show_crowd, "claims": show_claims, "hand-overs": show_hand_overs}
+SHOWS = {
+    "restarts": show_restarts,
+    "crowd": show_crowd,
+    "claims": show_claims,
+    "hand-overs": show_hand_overs,
+    "attacks": show_attacks,
+}
 
 
 def main(names: list[str]) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from celeriac.ops.chaos import restarts
+from celeriac.ops.chaos import attacks, restarts
 
 
 @pytest.mark.cluster
@@ -18,3 +18,9 @@ async def test_ten_restarts_under_a_fan_out_of_sixty_lose_and_double_nothing(
     assert outcome.faults == ()
     assert len(outcome.restarts) == 10 and all(restart.running for restart in outcome.restarts)
     assert outcome.messages == 10
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("attack", attacks.ATTACKS, ids=lambda attack: attack.__name__)
+async def test_worse_weather_loses_and_doubles_nothing(attack: attacks.Attack, tmp_path: Path) -> None:
+    assert await attacks.play(tmp_path, attack) == []
