@@ -16,7 +16,7 @@ from celeriac.common.substrate.connection import Command, Connection, number, te
 FIRST_WAIT_MS = 2000
 LONGEST_WAIT_MS = 30_000
 """As in resend.lua; a test compares them."""
-_PIPELINED = 500
+_PIPELINED = 150
 """Commands in one round trip: about 10 ms of parsing, during which nothing else of the process runs."""
 _TEXTS = ("owner", "park", "chain")
 _NUMBERS = ("run", "lease_until", "park_at", "stop_upto", "deadline", "wake_at", "wake_n")
