@@ -19,8 +19,8 @@ from typing import Self
 HELD_SECONDS = 120.0
 """A hold by file that its test forgot ends by itself: longer than any test waits, shorter than its time-out."""
 LOOK_SECONDS = 0.02
-HOLD, REACHED = "hold", "reached"
-"""How the file's name ends before and after an arrival."""
+HOLD, REACHED, EVERY = "hold", "reached", "every"
+"""How the file's name ends before and after the arrival that it holds; of one that holds every arrival."""
 
 
 class Hold:
@@ -79,7 +79,8 @@ def fail(name: str, error: Exception, subject: str | None = None) -> Hold:
 
 def install(folder: Path) -> None:
     """Have this process held by files of another: whoever arrives at NAME with SUBJECT takes `NAME@SUBJECT.hold` or
-    `NAME.hold` out of `folder` by renaming it to `….PID.reached`, and goes on when that file is gone."""
+    `NAME.hold` out of `folder` by renaming it to `….PID.reached`, and goes on when that file is gone; `….every` holds
+    all who arrive until it is gone itself."""
     _folders.append(folder)
 
 
@@ -104,8 +105,11 @@ async def _held_by_file(folder: Path, name: str, subject: str) -> None:
 
 
 def _take(folder: Path, stem: str) -> Path | None:
-    """Of several that arrive at once, one gets the file."""
-    taken = folder / f"{stem}.{os.getpid()}.{REACHED}"
+    """The file that holds this arrival; of several that arrive at a hold for one, one gets it."""
+    taken, every = folder / f"{stem}.{os.getpid()}.{REACHED}", folder / f"{stem}.{EVERY}"
+    if every.exists():
+        taken.touch()
+        return every
     try:
         (folder / f"{stem}.{HOLD}").rename(taken)
     except FileNotFoundError:

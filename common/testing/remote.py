@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from celeriac.common.testing.points import HOLD, REACHED
+from celeriac.common.testing.points import EVERY, HOLD, REACHED
 from celeriac.common.testing.waiting import until
 
 REACH_SECONDS = 40.0
@@ -18,10 +18,12 @@ REACH_SECONDS = 40.0
 
 
 class RemoteHold:
-    """Holds the first arrival at one point, of whichever process; later arrivals pass."""
+    """Holds the first arrival at one point, of whichever process, or every one; it is in force from now on."""
 
-    def __init__(self, folder: Path, name: str, subject: str | None = None) -> None:
-        """`subject`: only arrivals of this task id; None: of any. It is in force from now on."""
+    def __init__(self, folder: Path, name: str, subject: str | None = None, *, every: bool = False) -> None:
+        """`subject`: only arrivals of this task id; None: of any. `every`: nobody passes, not even a wake-up that was
+        sent twice; else later arrivals do."""
+        self._ending = EVERY if every else HOLD
         self._stem = name if subject is None else f"{name}@{subject}"
         self._folder = folder
         folder.mkdir(exist_ok=True)
@@ -29,15 +31,15 @@ class RemoteHold:
 
     @property
     def _waiting(self) -> Path:
-        return self._folder / f"{self._stem}.{HOLD}"
+        return self._folder / f"{self._stem}.{self._ending}"
 
     def _taken(self) -> list[Path]:
         return list(self._folder.glob(f"{self._stem}.*.{REACHED}"))
 
     async def reached(self) -> int:
-        """The process that is held there, as soon as one is."""
+        """The process that is held there (the first of several), as soon as one is."""
         await until(self._taken, seconds=REACH_SECONDS, what=f"an arrival at {self._stem}")
-        (taken,) = self._taken()
+        taken = min(self._taken(), key=lambda file: file.stat().st_mtime_ns)
         return int(taken.name.split(".")[-2])
 
     def release(self) -> None:

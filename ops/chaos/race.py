@@ -64,6 +64,11 @@ class Race:
         assert self.system.points is not None
         return RemoteHold(self.system.points, name, task_id)
 
+    def gate(self, name: str, task_id: TaskId) -> RemoteHold:
+        """Hold everybody who arrives at this point with this task: a wake-up may come twice."""
+        assert self.system.points is not None
+        return RemoteHold(self.system.points, name, task_id, every=True)
+
     async def submit(self) -> None:
         """Submit the job."""
         options = JobOptions(cwd=self.workspace, allowed_tools=self.allow, idempotency_key=KEY)

@@ -107,7 +107,7 @@ async def test_a_message_after_the_finish_opens_a_run_that_knows_the_first(tmp_p
             await sending.reached()
             finishing.release()
             assert (await it.ends(it.agent)).state is State.COMPLETED
-            with it.hold("claim.before", it.agent) as again:  # so that the first notification comes alone
+            with it.gate("claim.before", it.agent) as again:  # so that the first notification comes alone
                 sending.release()
                 await it.watched.says("Waiting again.")
                 again.release()
@@ -126,7 +126,7 @@ async def test_a_message_after_the_finish_opens_one_run_whoever_dies_sending_it(
             pid = await sending.reached()
             finishing.release()
             assert (await it.ends(it.agent)).state is State.COMPLETED
-            with it.hold("claim.before", it.agent) as again:
+            with it.gate("claim.before", it.agent) as again:
                 if point != "send_message.before":
                     with it.hold(point, it.agent) as later:
                         sending.release()
@@ -193,7 +193,7 @@ async def check_stopped(it: Race, *, created: bool) -> None:
 
 
 async def stop_while_dispatching(it: Race, point: str) -> None:
-    with it.hold(point, it.agent) as dispatching, it.hold("claim.before", it.agent) as late:
+    with it.hold(point, it.agent) as dispatching, it.gate("claim.before", it.agent) as late:
         await it.submit()
         await dispatching.reached()
         stopping = asyncio.create_task(it.client.stop(it.session, "enough"))
@@ -213,7 +213,7 @@ async def test_a_stop_while_a_task_is_dispatched_comes_before_its_start(point: s
 @pytest.mark.parametrize("point", BETWEEN)
 async def test_a_stop_while_a_task_is_dispatched_holds_though_the_coordinator_dies(point: str, tmp_path: Path) -> None:
     async with race(tmp_path, *DISPATCHING, coordinators=2) as it:
-        with it.hold(point, it.agent) as dispatching, it.hold("claim.before", it.agent) as late:
+        with it.hold(point, it.agent) as dispatching, it.gate("claim.before", it.agent) as late:
             await it.submit()
             pid = await dispatching.reached()
             stopping = asyncio.create_task(it.client.stop(it.session, "enough"))
@@ -244,7 +244,7 @@ async def check_task_stopped(it: Race, *, said: str, fence: int) -> None:
 
 async def test_a_task_stop_before_the_claim_leaves_nothing_to_claim(tmp_path: Path) -> None:
     async with race(tmp_path, *STOPPING) as it:
-        with it.hold("request_stop.before", it.agent) as stopping, it.hold("claim.before", it.agent) as claiming:
+        with it.hold("request_stop.before", it.agent) as stopping, it.gate("claim.before", it.agent) as claiming:
             await it.submit()
             await stopping.reached()
             await claiming.reached()
@@ -269,7 +269,7 @@ async def test_a_task_stop_after_the_claim_comes_before_the_first_model_call(tmp
 @pytest.mark.parametrize("point", ["claim.before", "append.before"])
 async def test_a_task_stop_is_settled_though_the_worker_dies_at_its_claim(point: str, tmp_path: Path) -> None:
     async with race(tmp_path, *STOPPING, workers=2) as it:
-        with it.hold("request_stop.before", it.agent) as stopping, it.hold(point, it.agent) as claiming:
+        with it.hold("request_stop.before", it.agent) as stopping, it.gate(point, it.agent) as claiming:
             await it.submit()
             await stopping.reached()
             pid = await claiming.reached()
@@ -426,7 +426,7 @@ async def worker_of(it: Race) -> int:
 async def test_a_message_to_a_task_whose_worker_is_dead_waits_for_the_next(tmp_path: Path) -> None:
     async with race(tmp_path, *WORKING, workers=2, allow=(f"Bash({COMMAND})",)) as it:
         await at_work(it)
-        with it.hold("claim.before", it.agent) as claiming:
+        with it.gate("claim.before", it.agent) as claiming:
             it.system.kill(await worker_of(it))
             await claiming.reached()
             await it.tell("Tell it.")
@@ -452,7 +452,7 @@ async def test_a_message_outlives_the_second_worker_too(point: str, tmp_path: Pa
     """Killed between its claim and its first append, or right after the append that has read the message."""
     async with race(tmp_path, *WORKING, workers=3, allow=(f"Bash({COMMAND})",)) as it:
         await at_work(it)
-        with it.hold("claim.before", it.agent) as claiming, it.hold(point, it.agent) as beginning:
+        with it.gate("claim.before", it.agent) as claiming, it.hold(point, it.agent) as beginning:
             it.system.kill(await worker_of(it))
             await claiming.reached()
             if point == "append.after":
@@ -476,7 +476,7 @@ async def test_a_message_to_a_task_that_never_began_stands_beside_its_prompt(tmp
             await it.submit()
             pid = await beginning.reached()
             await it.watched.says("Waiting.")
-            with it.hold("claim.before", it.agent) as claiming:
+            with it.gate("claim.before", it.agent) as claiming:
                 it.system.kill(pid)
                 await claiming.reached()
                 await it.tell("Tell it.")

@@ -56,3 +56,13 @@ async def test_a_hold_that_is_given_up_holds_nobody(tmp_path: Path) -> None:
     process = await arriver(tmp_path)
     await until((tmp_path / "passed").exists)
     assert await process.wait() == 0
+
+
+async def test_a_gate_holds_everybody(tmp_path: Path) -> None:
+    with RemoteHold(tmp_path, "finish.before", "task", every=True) as held:
+        processes = [await arriver(tmp_path), await arriver(tmp_path)]
+        await until(lambda: len(names(tmp_path)) == 3, what="both held")
+        assert await held.reached() in {process.pid for process in processes}
+        assert "passed" not in names(tmp_path)
+    assert [await process.wait() for process in processes] == [0, 0]
+    assert names(tmp_path) == ["passed"]
