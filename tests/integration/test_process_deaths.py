@@ -105,7 +105,7 @@ async def test_a_session_whose_first_coordinator_dies_at_its_claim_is_claimed_by
             it.system.kill(await claiming.reached())
         await it.all_end()
         assert (await it.record(it.session)).fence == (1 if point == "claim.before" else 2)
-        assert it.asked("s") == 1
+        assert await it.asked("s") == 1
 
 
 async def test_a_coordinator_that_comes_too_late_to_its_claim_leaves_the_session_alone(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ async def test_a_coordinator_that_comes_too_late_to_its_claim_leaves_the_session
             claiming.release()
             finishing.release()
         await it.all_end()
-        assert ((await it.record(it.session)).fence, it.asked("s")) == (1, 1)
+        assert ((await it.record(it.session)).fence, await it.asked("s")) == (1, 1)
 
 
 # ── a paused coordinator wakes up when another has its session ───────────────────────────────────────────────────
