@@ -164,7 +164,7 @@ asyncio.run(main())
 
 
 def _run(program: str, url: str, folder: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-X", "dev", "-W", "error", "-c", program, url]
+    command = [sys.executable, "-W", "error", "-c", program, url]
     return subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
