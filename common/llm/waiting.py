@@ -13,25 +13,23 @@ class Interrupted(Exception):
     """The abort node was aborted while something was awaited under it."""
 
 
-async def unless_aborted(cancel: AbortNode, wait: Coroutine[object, object, T], *, until: float | None = None) -> T:
-    """Await `wait`; raises Interrupted, with the wait cancelled, as soon as `cancel` is aborted, and TimeoutError at
-    `until`, a time of the loop's clock.
+async def unless_aborted(cancel: AbortNode, wait: Coroutine[object, object, T]) -> T:
+    """Await `wait`; raises Interrupted, with the wait cancelled, as soon as `cancel` is aborted.
 
-    On an abort the scope's deadline is moved into the past: neither a second task nor a second scope per event is
-    needed.
+    A timeout scope without a deadline is moved into the past: no second task per event is needed.
     """
     if cancel.aborted:  # a wait whose data is there already would never be suspended, hence never interrupted
         wait.close()
         raise Interrupted
     loop = asyncio.get_running_loop()
-    scope = asyncio.timeout_at(until)
+    scope = asyncio.timeout(None)
     undo = None
     try:
         async with scope:
             undo = cancel.on_abort(lambda _: scope.reschedule(loop.time()))
             return await wait
     except TimeoutError:
-        if scope.expired() and cancel.aborted:
+        if scope.expired():
             raise Interrupted from None
         raise
     finally:
