@@ -1,7 +1,7 @@
 """The seam to a model: one Protocol, requests as kept bytes, failures as types (INTERFACES, Seams)."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from celeriac.common.contract.errors import CeleriacError
@@ -26,6 +26,30 @@ class ApiMessage:
     def of(cls, role: Role, content: tuple[JsonObject, ...]) -> "ApiMessage":
         """Build with its bytes."""
         return cls(role, content, dumps({"role": role, "content": list(content)}))
+
+
+class Joined:
+    """The messages of one run's requests so far, as one piece of JSON.
+
+    A long history is a megabyte in a thousand pieces: to go through all of them for each call costs as much CPU as all
+    else that the call does in this process."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._messages: tuple[ApiMessage, ...] = ()
+        self._bytes = bytearray()
+
+    def of(self, messages: tuple[ApiMessage, ...]) -> bytearray:
+        """These messages, a comma after each; only to be read, until the next call. What is no continuation of the
+        former ones is joined anew."""
+        known = len(self._messages)
+        if messages[:known] != self._messages:
+            self._bytes, known = bytearray(), 0
+        for message in messages[known:]:
+            self._bytes += message.wire
+            self._bytes += b","
+        self._messages = messages
+        return self._bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +80,8 @@ class Request:
     tools_wire: bytes
     """The JSON array of tool definitions, the same bytes for a whole run."""
     messages: tuple[ApiMessage, ...]
+    joined: Joined = field(default_factory=Joined, compare=False)
+    """Kept by the run from call to call."""
 
 
 @dataclass(frozen=True, slots=True)

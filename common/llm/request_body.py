@@ -14,6 +14,8 @@ LOOKBACK_BLOCKS = 20
 """How far the API looks back from a breakpoint for an earlier one (MODEL_API, Cache)."""
 PARALLEL_RESULTS = 10
 """From so many results on, the last turn may be longer than the lookback and gets a breakpoint inside."""
+MARKED = 2
+"""Messages at the end that may carry a mark: the last one, and the one before for a long last turn."""
 _EPHEMERAL: JsonObject = {"type": "ephemeral"}
 _UNMARKABLE = frozenset({"thinking", "redacted_thinking"})
 
@@ -22,18 +24,16 @@ def encode(request: Request, *, stream: bool = True) -> bytes:
     """The body for /v1/messages. Raises BadRequest for what no server would take."""
     if not request.messages or request.messages[-1].role != "user":
         raise BadRequest("a request must end with a user message; nothing was sent")
-    parts = [
+    parts: list[bytes | bytearray] = [
         b'{"model":%s,"max_tokens":%d,"stream":%s' % (dumps(request.model), request.max_tokens, dumps(stream)),
         b',"system":' + dumps(list(_system(request.system))) if request.system else b"",
         b',"tools":' + request.tools_wire if request.tools_wire.strip() not in {b"", b"[]"} else b"",
         b',"messages":[',
+        request.joined.of(request.messages[:-MARKED]),
+        b",".join(_marked_wires(request.messages)),
+        b"]}",
     ]
-    first, *others = _messages(request.messages)
-    parts.append(first)
-    for wire in others:
-        parts += (b",", wire)
-    parts.append(b"]}")
-    return b"".join(parts)  # once: a long history is a megabyte, and a copy of it costs a fifth of a turn
+    return b"".join(parts)
 
 
 def _system(blocks: tuple[JsonObject, ...]) -> list[JsonObject]:
@@ -41,8 +41,9 @@ def _system(blocks: tuple[JsonObject, ...]) -> list[JsonObject]:
     return [_marked(block) if position >= len(blocks) - 2 else block for position, block in enumerate(blocks)]
 
 
-def _messages(messages: Sequence[ApiMessage]) -> list[bytes]:
-    """The wire bytes of all messages; those that get a mark are made anew."""
+def _marked_wires(messages: Sequence[ApiMessage]) -> list[bytes]:
+    """The bytes of the last messages; those that get a mark are made anew."""
+    messages = messages[-MARKED:]
     wires = [message.wire for message in messages]
     marks: dict[int, set[int]] = {}
     for message, block in _marks(messages):

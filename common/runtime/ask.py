@@ -122,6 +122,7 @@ def _request(deps: RunDeps, turn: Turn, attempt: int) -> Request:
         system=deps.sections.render(),
         tools_wire=deps.toolbox.definitions(),
         messages=turn.state.messages,
+        joined=deps.joined,
     )
 
 

@@ -12,7 +12,7 @@ from celeriac.common.contract.messages import Draft, NewLine
 from celeriac.common.contract.task import Denial, Limits, Outcome, Usage
 from celeriac.common.lifetime.cancel import AbortNode
 from celeriac.common.lifetime.cleanup import CleanupRegistry
-from celeriac.common.llm.client import ModelClient, TooLong
+from celeriac.common.llm.client import Joined, ModelClient, TooLong
 from celeriac.common.policy.decide import Permissions, Policy
 from celeriac.common.policy.hooks import Hooks, NullHooks
 from celeriac.common.runtime.state import LoopState, Step
@@ -275,6 +275,7 @@ class RunDeps:
     budget: Budget = NullBudget()
     governor: Governor = NullGovernor()
     observe: Callable[[Step], None] = _no_observer
+    joined: Joined = field(default_factory=Joined)
 
     @property
     def turns_spent(self) -> bool:

@@ -1,5 +1,7 @@
 """The bytes of a request: a stable prefix and at most four cache marks."""
 
+from dataclasses import replace
+
 import orjson
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
-from celeriac.common.llm.client import ApiMessage, BadRequest, CallKey, Request
+from celeriac.common.llm.client import ApiMessage, BadRequest, CallKey, Joined, Request
 from celeriac.common.llm.request_body import encode
 from celeriac.ops.standin.validator import validate
 
@@ -70,6 +72,24 @@ def test_all_but_the_marked_messages_are_the_kept_bytes() -> None:
     longer = encode(request(odd, *turn(1, 1), *turn(2, 1)))
     shared = body[: body.index(b'{"role":"user","content":[{"type":"tool_result"')]
     assert longer.startswith(shared)
+
+
+def test_what_a_run_keeps_joined_does_not_change_its_bytes() -> None:
+    first, second, third = turn(1, 2), turn(2, 12), turn(3, 1)
+    other = ApiMessage.of("user", (text("a summary of it all"),))
+    histories = [(FIRST,), (FIRST, *first), (FIRST, *first, *second), (FIRST, *first, *second)]
+    histories += [(FIRST, *first, *second, *third), (other, *second, *third), (other, *third), (other,)]
+    kept = Joined()
+    for history in histories:
+        assert encode(replace(request(*history), joined=kept)) == encode(request(*history))
+
+
+def test_messages_are_joined_once() -> None:
+    kept, known = Joined(), (FIRST, *turn(1, 1))
+    kept.of(known)
+    spoiled = tuple(replace(message, wire=b"read again") for message in known)
+    assert b"read again" not in kept.of((*known, *turn(2, 1)))
+    assert b"read again" in kept.of((*spoiled, *turn(2, 1)))
 
 
 def test_empty_tools_and_system_are_left_out() -> None:
