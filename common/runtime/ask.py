@@ -38,9 +38,10 @@ async def ask(deps: RunDeps, turn: Turn, executor: Executor) -> AsyncGenerator[E
     then its complete blocks are the answer (SPEC 5, write-ahead of effects).
     """
     for attempt in range(1, deps.settings.stream_retries + 2):
+        # First, also of a run that is aborted: what the executor holds of the turn before is stored already.
+        executor.begin(turn.number, turn.state.tool_use_context.memory)
         if deps.cancel.aborted:
             return
-        executor.begin(turn.number, turn.state.tool_use_context.memory)
         try:
             async with aclosing(_once(deps, turn, executor, attempt)) as events:
                 async for event in events:

@@ -62,9 +62,10 @@ def _task(world: World, task: Task) -> Iterator[str]:
 
 def _unanswered(task: Task) -> Iterator[str]:
     blocks = [block for line in task.lines for block in line.content]
-    asked = {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
+    asked = Counter(str(block["id"]) for block in blocks if block["type"] == "tool_use")
     answered = Counter(str(block["tool_use_id"]) for block in blocks if block["type"] == "tool_result")
-    for call in asked ^ set(answered):
+    yield from (f"{call} was asked {count} times" for call, count in asked.items() if count > 1)
+    for call in set(asked) ^ set(answered):
         yield f"{call} has no call or no result"
     yield from (f"{call} has {count} results" for call, count in answered.items() if count > 1)
 
