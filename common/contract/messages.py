@@ -69,10 +69,10 @@ def text_block(text: str) -> JsonObject:
 
 
 def tool_result_block(tool_use_id: str, content: str, *, is_error: bool = False) -> JsonObject:
-    """A tool_result content block; an empty text becomes a short note, since an error without text is refused."""
+    """A tool_result content block; a blank text becomes a short note, since an error without text is refused."""
     block: JsonObject = {
         "type": "tool_result",
         "tool_use_id": tool_use_id,
-        "content": clean_text(content) or "(no output)",
+        "content": clean_text(content) if content.strip() else "(no output)",
     }
     return {**block, "is_error": True} if is_error else block

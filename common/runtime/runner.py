@@ -13,6 +13,7 @@ from celeriac.common.runtime.drive import consume, keep
 from celeriac.common.runtime.holdings import Holdings
 from celeriac.common.runtime.loop import Start
 from celeriac.common.runtime.output import LiveOutput
+from celeriac.common.runtime.pairs import mended
 from celeriac.common.runtime.resume import Past, first_line, recall, recount, start_of
 from celeriac.common.runtime.state import LoopState, ToolUseContext
 from celeriac.common.runtime.turn import api_messages
@@ -110,7 +111,7 @@ async def begin(substrate: Substrate, lease: Lease, deps: RunDeps, prompt: str) 
     if lease.tlen == 0:
         line = await first_line(lease, deps.inbox, run=lease.run, prompt=prompt)
         return Start(LoopState(messages=api_messages((), (line,)), tool_use_context=context))
-    lines = await substrate.transcripts.lines(lease.task_id)
+    lines = mended(await substrate.transcripts.lines(lease.task_id), prompt)
     recount(deps.tally, lines, lease.run)
     recall(lines, deps.toolbox, context.memory)
     marks = await substrate.transcripts.marks(lease.task_id)

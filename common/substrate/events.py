@@ -130,14 +130,13 @@ class Events:
     async def expand(self, entry: FollowEntry) -> Event:
         """The runtime event that an entry stands for, with its content."""
         source = await self._source(entry)
-        if entry.type == "line":
-            line = (await self._transcripts.lines(entry.task_id, entry.seq, entry.seq + 1))[0]
-            return _line_event(line, source)
+        if entry.type == "line" and (lines := await self._transcripts.lines(entry.task_id, entry.seq, entry.seq + 1)):
+            return _line_event(lines[0], source)
         if entry.type == "result":
             return await self._result(entry, source)
         if entry.type == "state":
             return SystemEvent(**source, subtype="status", data=entry.data)
-        raw = {"type": entry.type, **entry.data, **source}
+        raw = {"type": entry.type, **entry.data, **source}  # also a line that cannot be read
         return parse_event(cast("JsonObject", raw))
 
     async def output(self, task_id: TaskId, run: int | None = None) -> str:
