@@ -219,12 +219,18 @@ class JobResult(Value):
         return self
 
     def document(self) -> JsonObject:
-        """The `result` line that tools around coding agents read. `total_cost_usd` is null: nothing is priced yet."""
+        """The `result` line that tools around coding agents read. `total_cost_usd` is null: nothing is priced yet.
+
+        Only success carries `result`; what there was of an answer else is `partial_result` (SPEC 5)."""
         unknown = set() if self.event_id else {"event_id"}
         document: JsonObject = json.loads(self.model_dump_json(exclude={"limited", "usage", "tasks", *unknown}))
+        subtype = Subtype.EXECUTION if self.is_error and self.subtype is Subtype.SUCCESS else self.subtype
+        texts: JsonObject = {"result": None, "partial_result": self.result} if self.is_error else {}
         return {
             "type": "result",
             **document,
+            **texts,
+            "subtype": subtype.value,
             "is_error": self.is_error,
             "total_cost_usd": None,
             "usage": json.loads(self.usage.model_dump_json()),
