@@ -25,6 +25,8 @@ from celeriac.ops.chaos.watched import processes_in
 QUIET_SECONDS = 40.0
 """How long the cluster may take to clear up after the last job: the list of sessions, late wake-ups in the queues."""
 _OK = 200
+INTERRUPTED = "interrupted: the command"
+"""How the result of a Bash call begins whose command was killed with its worker's end."""
 
 
 async def check(crowd: Crowd) -> list[str]:
@@ -51,7 +53,7 @@ def _task(world: World, task: Task) -> Iterator[str]:
     session = world.sessions[session_of(task.id)]
     if task.record.count("lease_until") or task.record.word("owner"):
         yield "has a lease"
-    cut_off = task.record.word("kind") == Kind.SHELL and task.record.count("fence") > 1 and _told_unknown(task)
+    cut_off = task.record.word("kind") == Kind.SHELL and task.record.count("fence") > 1 and _told_cut(task)
     if task.state is not State.COMPLETED and not cut_off:
         yield f"is {task.state}: {[outcome.reason for outcome in task.outcomes.values()]}"
     if task.state is State.COMPLETED:
@@ -113,7 +115,7 @@ def _effects(crowd: Crowd, world: World) -> Iterator[str]:
         lines = _lines(Path(workspace.root) / EFFECTS)
         for task in world.children(job.id):
             count = lines[task.record.word("path")]
-            if count != 1 and not (count == 0 and _told_unknown(task)):
+            if count != 1 and not (count == 0 and _told_cut(task)):
                 yield f"{task.id}: its command had its effect {count} times"
 
 
@@ -121,7 +123,9 @@ def _lines(file: Path) -> Counter[str]:
     return Counter(file.read_text().split()) if file.exists() else Counter()
 
 
-def _told_unknown(task: Task) -> bool:
+def _told_cut(task: Task) -> bool:
+    """Whether somebody is told that the command was cut off: by a takeover, or by the end of its worker."""
     if task.record.word("kind") == Kind.SHELL:
         return any(EFFECT_UNKNOWN in outcome.reason for outcome in task.outcomes.values())
-    return any(EFFECT_UNKNOWN in str(block.get("content", "")) for line in task.lines for block in line.content)
+    contents = [str(block.get("content", "")) for line in task.lines for block in line.content]
+    return any(EFFECT_UNKNOWN in content or INTERRUPTED in content for content in contents)

@@ -63,7 +63,12 @@ class ShellTask:
             await self._end_unstarted()
         elif (refusal := self._refusal()) is not None:
             await self._finish(_failed(refusal))
-        elif await self._started_before():
+        else:  # from its mark on the command is this worker's to run: no other can
+            with self.runner.holdings.grace(self.lease, self.runner.settings.worker.soft_shutdown_seconds):
+                await self._run_once(group)
+
+    async def _run_once(self, group: asyncio.TaskGroup) -> None:
+        if await self._started_before():
             await self._finish(_failed(EFFECT_UNKNOWN))
         else:
             await self._execute(group)
@@ -97,8 +102,7 @@ class ShellTask:
             return
         self.output.activity(f"{BASH}: {self.command}"[:80])
         try:
-            with self.runner.holdings.grace(self.lease, self.runner.settings.worker.soft_shutdown_seconds):
-                result = await self._to_its_end(await self._start(), group)
+            result = await self._to_its_end(await self._start(), group)
         except CommandNotStarted as error:
             await self._finish(_failed(str(error)))
             return

@@ -210,7 +210,11 @@ class Running:
             self._live_room = 0
 
     def _result(self, ending: Ending | None) -> CommandResult:
-        if ending is not None and (ending.left or _cause(ending) == "lost"):
+        if ending is None:
+            log.error(
+                "supervisor %d vanished without a word, exit status %s", self._process.pid, self._process.returncode
+            )
+        elif ending.left or _cause(ending) == "lost":
             log.error("supervisor %d: %s; still running: %s", self._process.pid, ending.cause, ending.left)
         return CommandResult(
             exit_code=ending.exit if ending else None,

@@ -20,6 +20,7 @@ from celeriac.common.runtime.runner import Runner
 from celeriac.common.runtime.turn import inbox_blocks
 from celeriac.common.settings import Settings, WorkerSettings
 from celeriac.common.substrate.leases import Lease
+from celeriac.common.testing.points import hold
 from celeriac.common.testing.servers import in_memory
 from celeriac.common.testing.substrate_kit import Kit, line, new_task
 from celeriac.common.testing.waiting import until
@@ -126,6 +127,18 @@ async def test_a_command_may_end_in_the_grace_of_a_closing_worker(bench: Bench) 
     assert "completed" in await running
     record = await bench.record(task_id)
     assert record.outcome is not None and (record.outcome.text or "").split() == ["heard", "heard"]  # the echo first
+
+
+async def test_a_command_whose_mark_was_written_has_the_grace_too(bench: Bench) -> None:
+    task_id = await bench.shell("echo hello")
+    with hold("draft.after", task_id) as marked:
+        running = asyncio.ensure_future(bench.run(task_id))
+        await marked.reached.wait()
+        bench.holdings.shut_down()
+        marked.release()
+        await running
+    record = await bench.record(task_id)
+    assert record.outcome is not None and (record.outcome.text or "").strip() == "hello"
 
 
 async def test_a_stop_does_not_wait_for_the_grace(bench: Bench) -> None:
