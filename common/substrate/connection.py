@@ -54,6 +54,8 @@ _LOCKED = (AuthenticationError, AuthorizationError)
 _UNWILLING = (ReadOnlyError, OutOfMemoryError, MasterDownError, ClusterDownError, TryAgainError)
 _UNWILLING_WORDS = ("MISCONF", "NOREPLICAS", "OOM ")
 """Answers of a server that writes nothing just now: a replica after a failover, a full memory or disk. Asked again."""
+_DEMOTED = "UNBLOCKED"
+"""What a blocked reader is told when its server becomes a replica."""
 
 Argument = str | bytes | int | float
 Command = tuple[Argument, ...]
@@ -290,7 +292,7 @@ class Connection:
         try:
             return await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
         except ResponseError as error:
-            raise _judged(error) from error
+            raise await self._refused(error) from error
         except BROKEN:
             self._failed_at = boottime()
             raise
@@ -302,16 +304,20 @@ class Connection:
             try:
                 return cast("list[object]", await pipeline.execute())
             except ResponseError as error:
-                raise _judged(error) from error
+                raise await self._refused(error) from error
             except BROKEN:
                 self._failed_at = boottime()
                 raise
 
+    async def _refused(self, error: ResponseError) -> RedisError:
+        """The error to raise: a refusal that time may lift counts as no answer.
 
-def _judged(error: ResponseError) -> RedisError:
-    """A refusal that time may lift counts as no answer."""
-    refused = isinstance(error, _UNWILLING) or str(error).startswith(_UNWILLING_WORDS)
-    return RedisConnectionError(str(error)) if refused else error
+        A master that has become a replica keeps its connections; only new ones find its successor (C89)."""
+        if isinstance(error, ReadOnlyError) or str(error).startswith(_DEMOTED):
+            for client in (self.client, self.blocking):
+                await client.connection_pool.disconnect(inuse_connections=False)
+        refused = isinstance(error, _UNWILLING) or str(error).startswith((*_UNWILLING_WORDS, _DEMOTED))
+        return RedisConnectionError(str(error)) if refused else error
 
 
 def _why(error: BaseException) -> str:
