@@ -43,7 +43,7 @@ async def serve(settings: Settings, process: str) -> None:
     """Run in this loop until a signal. Raises ServerUnreachable if the server does not answer at the start."""
     substrate = open_substrate(settings)
     await substrate.ping()
-    wakeups = WakeUps(make_app(settings.redis.url or "", settings.redis.prefix))
+    wakeups = WakeUps(make_app(settings.redis.url or "", settings.redis.prefix, ours=True))
     api = api_client(settings.llm)
     runner = Runner(
         substrate=substrate,

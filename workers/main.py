@@ -89,7 +89,7 @@ class WorkerProcess:
         print(
             f"celeriac worker: sandbox {mode}, commands run with the rights of {_user()}", file=sys.stderr, flush=True
         )
-        app = make_app(self._settings.redis.url or "", self._settings.redis.prefix, consumes=True)
+        app = make_app(self._settings.redis.url or "", self._settings.redis.prefix, ours=True)
         register(app, self)
         signals.worker_ready.connect(self._ready, weak=False)
         signals.worker_shutting_down.connect(self._closing, weak=False)

@@ -10,11 +10,11 @@ ANSWER_SECONDS = 5.0
 sent is sent again by a supervisor; a consumer connects anew."""
 
 
-def make_app(redis_url: str, prefix: str = "", *, consumes: bool = False) -> Celery:
+def make_app(redis_url: str, prefix: str = "", *, ours: bool = False) -> Celery:
     """Build the app for this broker; opens no connection.
 
-    `prefix` stands before every key that Celery uses. `consumes`: a worker's app, whose transport outlives rubbish in a
-    queue (Flower, which reads the transport's name, gets the ordinary one).
+    `prefix` stands before every key that Celery uses. `ours`: the app of a worker or coordinator, whose transport
+    outlives rubbish in a queue and a failover (Flower, which reads the transport's name, gets the ordinary one).
     """
     app = Celery("celeriac", broker=redis_url, set_as_current=False)
     app.conf.update(
@@ -42,6 +42,6 @@ def make_app(redis_url: str, prefix: str = "", *, consumes: bool = False) -> Cel
             "socket_timeout": ANSWER_SECONDS,
         },
     )
-    if consumes and redis_url.startswith(("redis://", "rediss://")):
+    if ours and redis_url.startswith(("redis://", "rediss://")):
         app.conf.broker_transport = "celeriac.common.queue.transport:Transport"
     return app

@@ -316,8 +316,10 @@ class Connection:
         if isinstance(error, ReadOnlyError) or str(error).startswith(_DEMOTED):
             for client in (self.client, self.blocking):
                 await client.connection_pool.disconnect(inuse_connections=False)
-        refused = isinstance(error, _UNWILLING) or str(error).startswith((*_UNWILLING_WORDS, _DEMOTED))
-        return RedisConnectionError(str(error)) if refused else error
+        if not isinstance(error, _UNWILLING) and not str(error).startswith((*_UNWILLING_WORDS, _DEMOTED)):
+            return error
+        self._failed_at = boottime()  # leases could not be renewed meanwhile
+        return RedisConnectionError(str(error))
 
 
 def _why(error: BaseException) -> str:

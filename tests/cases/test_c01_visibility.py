@@ -32,8 +32,8 @@ SCRIPT = script(
 
 def test_the_queue_never_delivers_again_what_it_has_delivered() -> None:
     """Acknowledged before it runs, a message is not the broker's any more: no visibility timeout can bring it back."""
-    for consumes in (False, True):
-        conf = make_app("redis://127.0.0.1:1/0", consumes=consumes).conf
+    for ours in (False, True):
+        conf = make_app("redis://127.0.0.1:1/0", ours=ours).conf
         assert conf.task_acks_late is False
         assert conf.task_reject_on_worker_lost in {None, False}
         assert (conf.worker_prefetch_multiplier, conf.worker_disable_prefetch) == (1, True)

@@ -21,7 +21,7 @@ def test_a_wrong_label_is_refused(label: str) -> None:
 
 
 def test_delivery_is_acknowledged_early_and_nothing_is_reserved() -> None:
-    app = make_app("redis://127.0.0.1:1/0", "pre:", consumes=True)
+    app = make_app("redis://127.0.0.1:1/0", "pre:", ours=True)
     assert app.conf.task_acks_late is False
     assert app.conf.worker_disable_prefetch is True and app.conf.worker_prefetch_multiplier == 1
     assert app.conf.accept_content == ["json"]
