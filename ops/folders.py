@@ -12,6 +12,10 @@ from pathlib import Path
 from celeriac.common.contract.errors import UsageError
 from celeriac.common.settings import Settings
 
+SOFT_SHUTDOWN_SECONDS = 5.0
+"""The grace of running commands when a whole local cluster ends: less than that of its processes (children.py), so
+that a command which is cut off is told of as such, and not found again as one whose worker was lost."""
+
 
 def run_folder(home: Path) -> Path:
     """A new `run/PID-RANDOM` in the home; folders that killed processes left are removed. Raises UsageError."""
@@ -43,12 +47,14 @@ def child_environment(settings: Settings, environ: Mapping[str, str], folder: Pa
         file.write_text(settings.document(), encoding="utf-8")
     except OSError as error:
         raise not_writable(file, error) from error
+    shutdown = min(settings.worker.soft_shutdown_seconds, SOFT_SHUTDOWN_SECONDS)
     paths = [path for path in environ.get("PYTHONPATH", "").split(os.pathsep) if Path(path).is_absolute()]
     return {
         **environ,
         "CELERIAC_HOME": str(settings.home),
         "CELERIAC_SETTINGS": str(file),
         "CELERIAC_REDIS_URL": url,
+        "CELERIAC_WORKER_SOFT_SHUTDOWN_SECONDS": str(shutdown),
         "PYTHONPATH": os.pathsep.join(paths),
         "PYTHONSAFEPATH": "1",
     }
