@@ -140,11 +140,16 @@ class Connection:
         # Repeating is ours to do (with the same op id, within the lease), so the client's own retries are off.
         retry = Retry(NoBackoff(), 0)
         try:
-            pool = BlockingConnectionPool.from_url(
-                url, max_connections=POOL_SIZE, socket_timeout=SOCKET_TIMEOUT_SECONDS, retry=retry, protocol=2
-            )
-            waiting = ConnectionPool.from_url(
-                url, max_connections=WAITING_POOL_SIZE, socket_timeout=None, retry=retry, protocol=2
+            pool, waiting = (
+                kind.from_url(
+                    url,
+                    max_connections=size,
+                    socket_timeout=None,  # `_send` has its own, since redis-py's loses cancellations
+                    socket_connect_timeout=SOCKET_TIMEOUT_SECONDS,
+                    retry=retry,
+                    protocol=2,
+                )
+                for kind, size in ((BlockingConnectionPool, POOL_SIZE), (ConnectionPool, WAITING_POOL_SIZE))
             )
         except ValueError as error:
             raise UsageError(f"{url!r} is not a Redis URL (redis://host:port/db): {error}") from error
@@ -210,8 +215,7 @@ class Connection:
         """A blocking command that the server itself ends after `seconds`. Raises ServerUnreachable at once."""
         try:
             # A frozen server never ends the block; waiting much longer than agreed means that it is gone.
-            async with asyncio.timeout(seconds + SOCKET_TIMEOUT_SECONDS):
-                answer = await self._send(self.blocking, command)
+            answer = await self._send(self.blocking, command, seconds=seconds + SOCKET_TIMEOUT_SECONDS)
         except BROKEN as error:  # TimeoutError is an OSError
             waited = SOCKET_TIMEOUT_SECONDS if isinstance(error, TimeoutError) else 0.0
             self.outage.missed(waited=waited, patience=self._patience.seconds)
@@ -288,9 +292,14 @@ class Connection:
                     await asyncio.sleep(next(pauses))
         raise self.unreachable(last) from last
 
-    async def _send(self, client: Redis, command: Sequence[Argument]) -> object:
+    async def _send(
+        self, client: Redis, command: Sequence[Argument], *, seconds: float = SOCKET_TIMEOUT_SECONDS
+    ) -> object:
+        """One command. The time-out is ours: with a socket_timeout redis-py sends each command under asyncio.wait_for,
+        which before Python 3.12 swallows a cancellation that comes as the sending ends; and it costs a task."""
         try:
-            return await client.execute_command(*command)  # type: ignore[no-untyped-call]  # redis-py leaves it untyped
+            async with asyncio.timeout(seconds):
+                return await client.execute_command(*command)  # type: ignore[no-untyped-call]  # untyped in redis-py
         except ResponseError as error:
             raise await self._refused(error) from error
         except BROKEN:
@@ -302,7 +311,8 @@ class Connection:
             for command in commands:
                 pipeline.execute_command(*command)
             try:
-                return cast("list[object]", await pipeline.execute())
+                async with asyncio.timeout(SOCKET_TIMEOUT_SECONDS):
+                    return cast("list[object]", await pipeline.execute())
             except ResponseError as error:
                 raise await self._refused(error) from error
             except BROKEN:

@@ -46,6 +46,22 @@ async def _blocked(kit: Kit) -> bool:
     return bool((await kit.redis.info("clients"))["blocked_clients"])
 
 
+async def test_no_cancellation_gets_lost_whenever_it_comes(server_kit: Kit) -> None:
+    session = ids.new_session()
+
+    async def ask_for_ever() -> None:
+        while True:
+            await server_kit.substrate.records.find(session)
+
+    for ticks in range(80):
+        asking = asyncio.create_task(ask_for_ever())
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        asking.cancel()
+        await asyncio.wait([asking], timeout=2)
+        assert asking.cancelled(), f"a cancellation after {ticks} steps of the loop was swallowed"
+
+
 async def test_writes_wait_for_a_server_that_restarts_and_happen_once(tmp_path: Path) -> None:
     with PrivateServer(tmp_path) as server:
         substrate = Substrate.connect(server.url)
