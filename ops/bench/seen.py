@@ -23,6 +23,8 @@ class Command(NamedTuple):
 
     at: float
     """The server's clock: seconds since the epoch."""
+    client: str
+    """Address of its connection."""
     name: str
     """The script's name for EVALSHA, else the command's."""
     text: str
@@ -40,15 +42,22 @@ class Seen:
         """Those that name a key of this task."""
         return [command for command in self.commands if f":{task_id}" in command.text]
 
-    async def first(self, name: str, task_id: TaskId) -> float:
-        """Wait for this command about the task; when the server got it."""
+    async def answered(self, name: str, task_id: TaskId) -> float:
+        """Wait until whoever sent this command about the task goes on, so that it has the answer; when the server saw
+        that."""
         async with asyncio.timeout(WAIT_SECONDS):
-            while True:
+            while (at := self._answered(name, task_id)) is None:
                 self._more.clear()
-                if found := [command for command in self.about(task_id) if command.name == name]:
-                    self.commands.clear()
-                    return found[0].at
                 await self._more.wait()
+        self.commands.clear()
+        return at
+
+    def _answered(self, name: str, task_id: TaskId) -> float | None:
+        asked = next((each for each in self.about(task_id) if each.name == name), None)
+        if asked is None:
+            return None
+        later = self.commands[self.commands.index(asked) + 1 :]
+        return next((each.at for each in later if each.client == asked.client), None)
 
     async def listen(self, monitor: Monitor) -> None:
         """Take down what comes, until cancelled."""
@@ -59,7 +68,8 @@ class Seen:
                 continue
             name, _, rest = told["command"].partition(" ")
             first = rest.partition(" ")[0]
-            self.commands.append(Command(told["time"], scripts.get(first, name.upper()), rest))
+            client = f"{told['client_address']}:{told['client_port']}"
+            self.commands.append(Command(told["time"], client, scripts.get(first, name.upper()), rest))
             self._more.set()
 
 
