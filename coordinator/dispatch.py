@@ -7,7 +7,7 @@ from celeriac.common.contract import ids
 from celeriac.common.contract.errors import Refused
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.task import Record
-from celeriac.common.queue.wakeups import WakeUps
+from celeriac.common.queue.wakeups import Wakeable, WakeUps
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.substrate.types import Created, NewTask, Sent
 from celeriac.common.testing.points import point
@@ -30,7 +30,7 @@ class Dispatcher:
         created = await self.substrate.records.create(task, parent_token=parent_token)
         if created in REFUSALS:
             raise Refused(REFUSALS[created])
-        await self.wake(task.task_id, run=1)
+        await self._wake(task, run=1)
         await self.substrate.records.mark_queued(task.task_id, 1)
         return await self.substrate.records.get(task.task_id)
 
@@ -47,6 +47,9 @@ class Dispatcher:
         if ids.session_of(task_id) == task_id:
             await self.substrate.hints.push_sessions(task_id)
             return
-        await point("wake.before", task_id)
-        await self.wakeups.send(await self.substrate.records.get(task_id), run=run, attempt=attempt)
-        await point("wake.after", task_id)
+        await self._wake(await self.substrate.records.get(task_id), run=run, attempt=attempt)
+
+    async def _wake(self, task: Wakeable, *, run: int, attempt: int = 0) -> None:
+        await point("wake.before", task.task_id)
+        await self.wakeups.send(task, run=run, attempt=attempt)
+        await point("wake.after", task.task_id)

@@ -3,14 +3,16 @@
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
 from celery import Celery
 from kombu.exceptions import OperationalError
 
 from celeriac.common.contract.envelope import Envelope
+from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import TITLES, Kind
-from celeriac.common.contract.task import Record
+from celeriac.common.contract.task import Record, Workspace
 from celeriac.common.logs import redact
 from celeriac.common.queue.celery_app import RUN_TASK
 from celeriac.common.queue.event_line import EventLine
@@ -26,6 +28,35 @@ EVENTS_SECONDS = 2.0
 log = logging.getLogger(__name__)
 
 
+class Wakeable(Protocol):
+    """What a wake-up tells of its task: a record, or a task that was created just now."""
+
+    @property
+    def task_id(self) -> TaskId:
+        """Its id."""
+        ...
+
+    @property
+    def kind(self) -> Kind:
+        """Its form."""
+        ...
+
+    @property
+    def title(self) -> str:
+        """For people."""
+        ...
+
+    @property
+    def workspace(self) -> Workspace | None:
+        """The folder that it works in."""
+        ...
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What it needs of its host."""
+        ...
+
+
 class WakeUps:
     """Sends from asyncio through threads, since Celery's producer blocks: one for wake-ups, which never wait for what
     only people look at, and one for that."""
@@ -37,24 +68,24 @@ class WakeUps:
         self._events = EventLine(app)
         self._events_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="events")
 
-    async def send(self, record: Record, *, run: int, attempt: int = 0) -> None:
+    async def send(self, task: Wakeable, *, run: int, attempt: int = 0) -> None:
         """Send one; a broker that does not answer is logged, and the supervisor sends again."""
-        envelope = Envelope(task_id=record.task_id, run=run, attempt=attempt)
+        envelope = Envelope(task_id=task.task_id, run=run, attempt=attempt)
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._send, record, envelope)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._send, task, envelope)
         except OperationalError as error:
-            log.warning("wake-up of %s not sent, it will be sent again: %s", record.task_id, error)
+            log.warning("wake-up of %s not sent, it will be sent again: %s", task.task_id, error)
         except Exception:  # a border: whatever the broker answers, the record is written already
-            log.exception("wake-up of %s not sent, it will be sent again", record.task_id)
+            log.exception("wake-up of %s not sent, it will be sent again", task.task_id)
 
-    def _send(self, record: Record, envelope: Envelope) -> None:
-        label = record.workspace.label if record.workspace is not None and record.labels else None
+    def _send(self, task: Wakeable, envelope: Envelope) -> None:
+        label = task.workspace.label if task.workspace is not None and task.labels else None
         self._app.send_task(
             RUN_TASK,
             args=[envelope.model_dump(mode="json")],
             task_id=envelope.message_id(),
-            queue=queue_for(record.kind, label),
-            argsrepr=shown(record.kind, record.title),
+            queue=queue_for(task.kind, label),
+            argsrepr=shown(task.kind, task.title),
             kwargsrepr="{}",
         )
 
