@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.notification import parse
 from celeriac.common.contract.task import Limits, State
+from celeriac.common.substrate.leases import Terms
+from celeriac.common.substrate.types import ClaimRefusal
 from celeriac.common.testing.cluster import Cluster
 from celeriac.common.testing.points import fail
 from celeriac.common.testing.replies import dispatch, reply, say, script, use
@@ -51,7 +54,50 @@ async def told(kit: Kit, stage: Stage, point: str | None, *answers: Scripted) ->
     return notification.status, notification.summary, notification.result
 
 
+ATTEMPTS = Terms().max_attempts + 2
+"""How often a task is tried that no attempt ends: the first time, and each lease that is lost counts at the next."""
 WORK = (Scripted([tool_use("t1", "Bash", text="a")]), says("the result"))
+
+
+DEFECTS = [
+    KeyError("a field"),
+    RecursionError(),
+    MemoryError(),
+    ValueError("half a pair \ud800, </result>, and much: " + "x" * 100_000),
+]
+
+
+@pytest.mark.parametrize("point", ["emit.before", "finish.before"])
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: type(defect).__name__)
+async def test_any_defect_after_the_last_answer_is_the_reason_of_the_failure(
+    defect: Exception, point: str, kit: Kit
+) -> None:
+    session = await kit.owned_session()
+    agent = await kit.agent(session)
+    stage = Stage(kit.substrate, [])
+    with fail(point, defect, agent):
+        await stage.play(await kit.substrate.records.get(agent), await kit.claim(agent), [says("the result")])
+    (entry,) = await kit.substrate.inboxes.unread(session.task_id)
+    note = parse(entry.text)
+    assert (note.task_id, note.status) == (agent, "failed")
+    assert type(defect).__name__ in note.summary and len(note.summary) < 10_000
+
+
+async def test_a_defect_that_comes_again_whoever_tries_ends_the_task_as_poison(kit: Kit) -> None:
+    """The failure that would tell of it cannot be stored either: its lease runs out, and others try."""
+    session = await kit.owned_session()
+    agent = await kit.agent(session)
+    stage = Stage(kit.substrate, [])
+    with ExitStack() as defects:
+        for _ in range(ATTEMPTS):
+            for _ in ("the result", "the failure"):
+                defects.enter_context(fail("finish.before", RuntimeError("a defect"), agent))
+            with pytest.raises(RuntimeError, match="a defect"):
+                await stage.play(await kit.substrate.records.get(agent), await kit.claim(agent), [says("the result")])
+            await kit.expire(agent)
+        assert await kit.substrate.claim(agent, 1, process="w") is ClaimRefusal.POISON
+    (entry,) = await kit.substrate.inboxes.unread(session.task_id)
+    assert (parse(entry.text).status, "poison" in parse(entry.text).summary) == ("failed", True)
 
 
 @pytest.mark.parametrize("point", ["finish.before", "append.before", "draft.before", "tool_done.before"])
