@@ -21,9 +21,12 @@ from celeriac.ops.chaos.watched import Watched
 
 SKEW = """
 import os, time
-_shift, _time, _time_ns = float(os.environ["SKEW_SECONDS"]), time.time, time.time_ns
-time.time = lambda: _time() + _shift
-time.time_ns = lambda: _time_ns() + round(_shift * 1e9)
+_time, _time_ns = time.time, time.time_ns
+def _shift():
+    with open(os.environ["SKEW_FILE"]) as file:
+        return float(file.read())
+time.time = lambda: _time() + _shift()
+time.time_ns = lambda: _time_ns() + round(_shift() * 1e9)
 """
 """Run by every Python that starts with this folder on its path, before anything of ours or of Celery's is loaded."""
 COMMAND = "echo start >> {name}; sleep 7; echo end >> {name}"
@@ -41,12 +44,21 @@ SCRIPT = script(
 )
 
 
+def set_clock(system: Cluster, name: str, seconds: float) -> None:
+    """Shift a process's time of day, before it starts or while it runs."""
+    fresh = system.folder / "skew" / f"{name}.new"
+    fresh.write_text(str(seconds))
+    fresh.rename(fresh.with_suffix(""))
+
+
 async def skewed(system: Cluster, role: str, name: str, seconds: float, zone: str = "UTC") -> Member:
     """A process whose time of day is off by so much."""
     folder = system.folder / "skew"
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(SKEW)
-    extra = {"PYTHONPATH": str(folder), "SKEW_SECONDS": str(seconds), "TZ": zone, "CELERIAC_WORKER_CONCURRENCY": "1"}
+    set_clock(system, name, seconds)
+    file = str(folder / name)
+    extra = {"PYTHONPATH": str(folder), "SKEW_FILE": file, "TZ": zone, "CELERIAC_WORKER_CONCURRENCY": "1"}
     arguments = (role, "--name", name, "--parent-pid", str(os.getpid()))
     return await system.spawn(name, *arguments, ready=f"{role} ready", extra=extra)
 
@@ -67,16 +79,51 @@ async def test_nobody_is_lost_and_nothing_is_done_twice(
         skewed(system, "worker", "worker1", *first),
         skewed(system, "worker", "worker2", *second),
     )
-    rules = tuple(f"Bash({COMMAND.format(name=f'effect{n}')})" for n in (0, 1))
-    options = JobOptions(cwd=workspace, allowed_tools=rules, replay=SCRIPT, limits=Limits(seconds=100))
     async with Client.connect(system.url) as client:
-        watched = Watched(client, await client.submit("Go.", options))
+        await nobody_is_lost(await submitted(client, workspace), workspace)
+
+
+@pytest.mark.cluster
+async def test_clocks_that_are_set_while_tasks_run_cost_nobody_a_lease(system: Cluster, tmp_path: Path) -> None:
+    workspace = tmp_path / "workspace"
+    await asyncio.to_thread(workspace.mkdir)
+    jumps = {"coordinator": 86_400.0, "worker1": 7200.0, "worker2": -7200.0}
+    await asyncio.gather(*(skewed(system, name.rstrip("12"), name, 0) for name in jumps))
+    async with Client.connect(system.url) as client:
+        watched = await submitted(client, workspace)
+        for n in (0, 1):
+            await until((workspace / f"effect{n}").exists, what="the commands' start")
+        for name, seconds in jumps.items():
+            set_clock(system, name, seconds)
+        await nobody_is_lost(watched, workspace)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("seconds", [7200, -7200])
+async def test_a_deadline_is_kept_by_whatever_clock_a_coordinator_has(
+    seconds: float, system: Cluster, tmp_path: Path
+) -> None:
+    await asyncio.gather(skewed(system, "coordinator", "coordinator", seconds), skewed(system, "worker", "worker", 0))
+    async with Client.connect(system.url) as client:
+        watched = await submitted(client, tmp_path, limit_s=4)
         result = await watched.end()
-        agents = [record for record in await client.tree(watched.job.id) if record.kind is Kind.AGENT]
-        words = await watched.words()
-    assert result.state is State.COMPLETED
+        times = (await client.get(watched.job.id)).times
+        assert (result.state, result.limited) == (State.FAILED, True)
+        assert times.ended - times.created >= 4000
+
+
+async def submitted(client: Client, workspace: Path, limit_s: float = 100) -> Watched:
+    rules = tuple(f"Bash({COMMAND.format(name=f'effect{n}')})" for n in (0, 1))
+    options = JobOptions(cwd=workspace, allowed_tools=rules, replay=SCRIPT, limits=Limits(seconds=limit_s))
+    return Watched(client, await client.submit("Go.", options))
+
+
+async def nobody_is_lost(watched: Watched, workspace: Path) -> None:
+    """Both tasks had one owner each, ran once, at the same time, and were never called lost."""
+    assert (await watched.end()).state is State.COMPLETED
+    agents = [record for record in await watched.client.tree(watched.job.id) if record.kind is Kind.AGENT]
     assert [(agent.fence, agent.attempt, agent.run) for agent in agents] == [(1, 0, 1)] * 2
-    assert "has not been heard of" not in words
+    assert "has not been heard of" not in await watched.words()
     assert [(workspace / f"effect{n}").read_text().split() for n in (0, 1)] == [["start", "end"]] * 2
     assert all(0 <= agent.times.created <= agent.times.started <= agent.times.ended for agent in agents)
     starts = [agent.times.started for agent in agents]

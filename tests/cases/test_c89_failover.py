@@ -3,17 +3,19 @@ was refused meanwhile is repeated."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 from redis import Redis
+from redis.asyncio import Redis as AsyncRedis
 
 from celeriac.common.contract import ids
 from celeriac.common.contract.task import SessionSpec, State
 from celeriac.common.substrate.leases import Lease
 from celeriac.common.substrate.store import Substrate
-from celeriac.common.testing.cluster import Cluster
+from celeriac.common.substrate.types import SendStatus
+from celeriac.common.testing.cluster import Cluster, cluster
 from celeriac.common.testing.forwarder import Forwarder, forwarder
 from celeriac.common.testing.replies import dispatch, reply, say, script, use
 from celeriac.common.testing.servers import PrivateServer
@@ -21,6 +23,8 @@ from celeriac.common.testing.substrate_kit import DONE, line, new_task
 from celeriac.common.testing.waiting import until
 from celeriac.coordinator.client import Client
 from celeriac.coordinator.jobs import JobOptions
+from celeriac.ops.chaos.checker import check
+from celeriac.ops.chaos.crowd import Load, submit
 from celeriac.ops.chaos.watched import Watched
 
 
@@ -159,3 +163,52 @@ async def test_processes_outlive_a_server_that_only_refuses_to_write(
         assert (await Watched(client, await client.submit("Go.", options)).end()).state is State.COMPLETED
     assert coordinator.process.poll() is None and worker.process.poll() is None
     assert not any("Traceback" in member.said() for member in (coordinator, worker))
+
+
+LOAD = Load(agents=3, shells=2, pace_ms=500, shell_seconds=6.0)
+LONG_LEASE_SECONDS = 9.0
+"""Owners act for two thirds of it: the few seconds below cost nobody a lease, so that no command is cut off."""
+READ_ONLY_SECONDS = 2.5
+
+
+async def changed_roles(old: PrivateServer, new: PrivateServer) -> None:
+    """A failover that was asked for: the new one is master with all that the old one had, and the old one follows."""
+    async with AsyncRedis.from_url(old.url, protocol=2) as server:
+        await server.execute_command("FAILOVER", "TO", "127.0.0.1", str(new.port))  # type: ignore[no-untyped-call]
+
+        async def follows() -> bool:
+            state = await server.info("replication")
+            return (state["role"], state.get("master_link_status")) == ("slave", "up")
+
+        await until(follows, what="the failover")
+
+
+@pytest.mark.cluster
+async def test_a_master_that_is_a_replica_for_seconds_costs_no_lease_and_no_command(tmp_path: Path) -> None:
+    """And a message that was sent meanwhile arrives. Everything that is left is looked at."""
+    async with AsyncExitStack() as stack:
+        system = await stack.enter_async_context(cluster(tmp_path, lease_seconds=LONG_LEASE_SECONDS))
+        pair = await stack.enter_async_context(pair_with(system.server, tmp_path))
+        await system.standin(LOAD.script())
+        await asyncio.gather(system.coordinator(), system.worker())
+        client = await stack.enter_async_context(Client.connect(system.url))
+        redis = await stack.enter_async_context(AsyncRedis.from_url(system.url, protocol=2))
+        crowd = await submit(system, client, redis, LOAD, jobs=1)
+
+        async def under_way() -> bool:
+            return len(await crowd.running()) == LOAD.tasks
+
+        await until(under_way, seconds=40, what="all tasks at work")
+        await changed_roles(pair.master, pair.replica)
+        sending = asyncio.create_task(crowd.jobs[0].send("A note meanwhile."))
+        done, _ = await asyncio.wait([sending], timeout=READ_ONLY_SECONDS)
+        assert not done
+        await changed_roles(pair.replica, pair.master)
+        assert (await sending).status is SendStatus.QUEUED
+        await crowd.end(seconds=60)
+        assert await check(crowd) == []
+        records = await crowd.tasks()
+        assert {record.state for record in records} == {State.COMPLETED}
+        assert sum(record.fence - record.run for record in records) == 0, "a lease was lost"
+        for member in system.members.values():
+            assert member.process.poll() is None, f"{member.name} has ended: {member.said()[-2000:]}"
