@@ -10,11 +10,11 @@ from celeriac.common.contract import ids
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
-from celeriac.common.contract.task import Mode, Record, State
+from celeriac.common.contract.task import Mode, State
 from celeriac.common.lifetime.cancel import AbortNode
 from celeriac.common.lifetime.cleanup import CleanupRegistry
 from celeriac.common.policy.decide import Policy, StandardPermissions
-from celeriac.common.queue.wakeups import WakeUps
+from celeriac.common.queue.wakeups import Wakeable, WakeUps
 from celeriac.common.substrate.leases import Lease
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.testing.servers import in_memory
@@ -30,8 +30,8 @@ class Sent(WakeUps):
     def __init__(self) -> None:
         self.sent: list[tuple[TaskId, int, int]] = []
 
-    async def send(self, record: Record, *, run: int, attempt: int = 0) -> None:
-        self.sent.append((record.task_id, run, attempt))
+    async def send(self, task: Wakeable, *, run: int, attempt: int = 0) -> None:
+        self.sent.append((task.task_id, run, attempt))
 
 
 @dataclass
