@@ -343,3 +343,24 @@ async def test_many_commands_at_once(shell: Shell) -> None:
     results = await asyncio.gather(*(shell.run(f"sleep 0.1; exit {number}") for number in range(30)))
     assert [result.exit_code for result in results] == list(range(30))
     assert shell.commands.count(TASK) == 0
+
+
+@both
+async def test_renewals_and_a_stop_while_a_command_starts_come_after_what_it_is_to_run(
+    tmp_path: Path, pty: bool
+) -> None:
+    shell = Shell(tmp_path, Commands(60))
+    starting = asyncio.create_task(shell.run("echo begun; sleep 60", pty=pty))
+    while shell.commands.count(TASK) == 0:  # noqa: ASYNC110 - the very next step of the start
+        await asyncio.sleep(0)
+    for _ in range(3):
+        shell.commands.beat(TASK)
+    await shell.commands.kill_all(TASK)
+    result = await starting
+    assert result.cause == "killed" and shell.commands.count(TASK) == 0
+
+    calm = asyncio.create_task(shell.run("echo done", pty=pty))
+    while not calm.done():
+        shell.commands.beat(TASK)
+        await asyncio.sleep(0)
+    assert (calm.result().exit_code, calm.result().text.strip(), calm.result().cause) == (0, "done", "")

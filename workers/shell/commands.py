@@ -137,7 +137,7 @@ class Commands:
             await running.open(ours, out_read, self._config(command, task_id))
         except BaseException:  # cancelled: the supervisor ends by itself, since the runner is gone
             ours.close()
-            self._forget(task_id, running)
+            running.abandon()
             raise
         return running
 

@@ -96,6 +96,8 @@ class Running:
         self._live_room = limits.live_bytes
         self._began = time.monotonic()
         self._over = asyncio.Event()
+        self._early: list[dict[str, object]] | None = []
+        """Orders that came before the channel was open: what to run must be the first that the supervisor reads."""
 
     async def open(self, control: socket.socket, out: int, config: dict[str, object]) -> None:
         """Take both channels and hand over what to run."""
@@ -105,10 +107,19 @@ class Running:
             lambda: asyncio.StreamReaderProtocol(self._pipe), os.fdopen(out, "rb", buffering=0)
         )
         self._report = asyncio.create_task(self._listen(reader), name=f"report of supervisor {self._process.pid}")
-        self._tell(config)
+        orders, self._early = [config, *(self._early or ())], None
+        for order in orders:
+            self._tell(order)
+
+    def abandon(self) -> None:
+        """It could not be opened: the supervisor ends by itself, and nobody need wait for it."""
+        self._over.set()
+        self._on_end(self)
 
     def _tell(self, order: dict[str, object]) -> None:
-        if not self._control.is_closing():
+        if self._early is not None:
+            self._early.append(order)
+        elif not self._control.is_closing():
             self._control.write(json.dumps(order).encode() + b"\n")
 
     async def _listen(self, reader: asyncio.StreamReader) -> Ending | None:
