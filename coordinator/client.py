@@ -155,6 +155,16 @@ class Client:
         await self.get(task_id)
         return await self._substrate.events.output(task_id)
 
+    async def follow_output(
+        self, task_id: TaskId, after: str = START, *, until_end: bool = True
+    ) -> AsyncGenerator[tuple[str, str], None]:
+        """(place, piece) of the live output that is kept, after the place `after`; `until_end`: go on until the task
+        has ended and all is read. Raises NotFound."""
+        await self.get(task_id)
+        async with aclosing(following.output(self._substrate, task_id, after, until_end=until_end)) as pieces:
+            async for place, piece in pieces:
+                yield place, piece
+
     async def replay_attempts(self, session: TaskId) -> dict[tuple[str, int, int], int]:
         """How often each (path, run, turn) was answered from the job's replay."""
         return await self._substrate.replays.attempts(session)

@@ -41,6 +41,26 @@ async def follow(substrate: Substrate, task_id: TaskId, after: str) -> AsyncGene
             ended = (await substrate.records.get(session)).state.terminal
 
 
+async def output(
+    substrate: Substrate, task_id: TaskId, after: str, *, until_end: bool
+) -> AsyncGenerator[tuple[str, str], None]:
+    """(place, piece) of the task's live output after the place `after`: what is there, or until the task has ended and
+    all is read. Raises NotFound, ServerUnreachable."""
+    place = after
+    while True:
+        waits = until_end and not (await substrate.records.get(task_id)).state.terminal
+        try:
+            found = await substrate.events.pieces(task_id, place, block_ms=FOLLOW_BLOCK_MS if waits else None)
+        except ServerUnreachable:
+            if not waits:
+                raise
+            continue  # the record is asked for with patience, where a blocked read has none
+        if not found and not waits:
+            return
+        for place, piece in found:
+            yield place, piece
+
+
 async def until_ended(substrate: Substrate, task_id: TaskId) -> Record:
     """The record of the task when it has ended. Raises NotFound, ServerUnreachable."""
     session = ids.session_of(task_id)

@@ -1,23 +1,15 @@
 """The live output of a task, for `logs ID`: so far, or until the task has ended."""
 
 import sys
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TextIO
 
 from celeriac.common.contract import ids
-from celeriac.common.contract.errors import ServerUnreachable
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.settings import Settings
 from celeriac.common.substrate.events import START
-from celeriac.common.substrate.opening import open_substrate
-from celeriac.common.substrate.store import Substrate
 from celeriac.coordinator.commands import options
-from celeriac.coordinator.servers import no_answer, resolve_url
 from celeriac.coordinator.words import harmless
-
-BLOCK_MS = 1000
-"""How long one read waits; bounds how late the end of the task is seen."""
 
 
 def show_output(text: str, *, follow: bool, lines: int | None, redis_url: str | None) -> int:
@@ -29,52 +21,23 @@ def show_output(text: str, *, follow: bool, lines: int | None, redis_url: str | 
 
 
 async def _show(settings: Settings, task_id: TaskId, *, follow: bool, lines: int | None) -> int:
-    url = resolve_url(settings.redis.url, settings.home)
-    named = settings.redis.model_copy(update={"url": url})
-    substrate = open_substrate(settings.model_copy(update={"redis": named}))
     printer = Printer(sys.stdout)
     try:
-        await substrate.ping()
-        record = await substrate.records.get(task_id)
-        so_far, place = await output_so_far(substrate, task_id)
-        printer.write(last_lines(so_far, lines))
-        if follow:
-            async with aclosing(pieces_until_end(substrate, task_id, place)) as pieces:
-                async for piece in pieces:
-                    printer.write(piece)
-            record = await substrate.records.get(task_id)
-    except ServerUnreachable as error:
-        raise no_answer(url) from error
+        async with options.connect(settings) as client:
+            record = await client.get(task_id)
+            async with aclosing(client.follow_output(task_id, until_end=False)) as pieces:
+                so_far = [found async for found in pieces]
+            printer.write(last_lines("".join(piece for _, piece in so_far), lines))
+            if follow:
+                async with aclosing(client.follow_output(task_id, so_far[-1][0] if so_far else START)) as pieces:
+                    async for _, piece in pieces:
+                        printer.write(piece)
+                record = await client.get(task_id)
     finally:
-        await substrate.aclose()
         printer.end()
     if follow:
         options.streams().say(f"celeriac: {task_id} is {record.state}")
     return 0
-
-
-async def output_so_far(substrate: Substrate, task_id: TaskId) -> tuple[str, str]:
-    """The output that is kept, and the place after which it goes on."""
-    texts, after = [], START
-    while found := await substrate.events.pieces(task_id, after, block_ms=None):
-        texts += [piece for _, piece in found]
-        after = found[-1][0]
-    return "".join(texts), after
-
-
-async def pieces_until_end(substrate: Substrate, task_id: TaskId, after: str) -> AsyncGenerator[str, None]:
-    """Pieces of live output after `after`, until the task is terminal and all are read."""
-    while True:
-        ended = (await substrate.records.get(task_id)).state.terminal
-        try:
-            found = await substrate.events.pieces(task_id, after, block_ms=None if ended else BLOCK_MS)
-        except ServerUnreachable:
-            continue  # the record is asked for with patience, where a blocked read has none
-        if not found and ended:
-            return
-        for place, piece in found:
-            after = place
-            yield piece
 
 
 def last_lines(text: str, count: int | None) -> str:

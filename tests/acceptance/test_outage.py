@@ -22,7 +22,7 @@ BACK = "celeriac: the server is back\n"
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[PrivateServer]:
-    with PrivateServer(tmp_path / "redis") as started:
+    with PrivateServer(tmp_path / "redis", fsync="always") as started:
         yield started
 
 
@@ -77,7 +77,9 @@ async def restart(server: PrivateServer) -> None:
     await asyncio.to_thread(server.start)
 
 
-@pytest.mark.parametrize("command", ["submit", "send", "stop", "show", "result", "follow", "list", "transcript"])
+@pytest.mark.parametrize(
+    "command", ["submit", "batch", "send", "stop", "show", "result", "follow", "list", "transcript", "logs"]
+)
 async def test_a_command_begun_in_an_outage_waits_for_the_server(
     command: str, line: CommandLine, server: PrivateServer
 ) -> None:
@@ -85,7 +87,9 @@ async def test_a_command_begun_in_an_outage_waits_for_the_server(
     if command in {"result", "follow"}:
         assert line.run("stop", job).code == 0
     server.kill()
-    arguments = {"submit": ["Do it."], "list": [], "send": [job, "And now?"]}.get(command, [job])
+    (line.cwd / "jobs.jsonl").write_text('{"prompt": "Do it."}\n')
+    given = {"submit": ["Do it."], "batch": ["jobs.jsonl"], "list": [], "send": [job, "And now?"]}
+    arguments = given.get(command, [job])
     async with started(line, command, *arguments) as begun:
         await begun.says(f"celeriac: the server at {server.url} {AWAY} {FIRST_PATIENCE_SECONDS:.0f} s …\n")
         await restart(server)
@@ -93,7 +97,7 @@ async def test_a_command_begun_in_an_outage_waits_for_the_server(
         assert BACK in begun.err
         assert begun.err.count(AWAY) == 1
     listed = json.loads(line.run("list", "--output-format", "json").out)
-    assert len(listed) == (2 if command == "submit" else 1)
+    assert len(listed) == (2 if command in {"submit", "batch"} else 1)
 
 
 async def test_a_follower_outlives_a_restart_and_misses_nothing(line: CommandLine, server: PrivateServer) -> None:
