@@ -157,9 +157,12 @@ class Cluster:
 
 @asynccontextmanager
 async def cluster(
-    folder: Path, *, lease_seconds: float = 2.0, scan_seconds: float = 0.3, fsync: Fsync = "everysec"
+    folder: Path, *, lease_seconds: float = 2.0, scan_seconds: float = 0.3, fsync: Fsync = "always"
 ) -> AsyncIterator[Cluster]:
-    """A server and nothing else yet; everything that was started is gone afterwards."""
+    """A server and nothing else yet; everything that was started is gone afterwards.
+
+    `fsync`: by `everysec` a server whose disk is slow puts off its writes for up to 2 s, and a kill of it loses what it
+    had answered; tests kill it."""
     with PrivateServer(folder / "redis", fsync=fsync) as server:
         environ = {
             **environment(),

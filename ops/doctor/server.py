@@ -82,7 +82,8 @@ def persistence(info: Info, settings: Mapping[str, str]) -> Check:
     if fsync == "always":
         return ok(name, "appendonly yes, appendfsync always: nothing that was answered is lost")
     if fsync == "everysec":
-        return ok(name, "appendonly yes, appendfsync everysec: a crash of the machine may lose the last second or two")
+        lost = "a crash of the machine, or of the server while its disk is slow, may lose the last 2 seconds"
+        return ok(name, f"appendonly yes, appendfsync everysec: {lost}")
     if fsync is None:
         return ok(name, "appendonly yes; appendfsync cannot be read here")
     return warn(
