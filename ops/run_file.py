@@ -78,7 +78,7 @@ def announced(home: Path, url: str, *, flower: str | None) -> Iterator[None]:
 
 def _replace(file: Path, text: str) -> None:
     """Readers see the old file or the new one, never a part."""
-    new = file.with_name(f"{file.name}.{os.getpid()}")
+    new = file.with_name(f"{file.name}.new")  # one name, so that a kill here leaves nothing that grows in number
     new.touch(mode=0o600)
     try:
         new.write_text(text, encoding="utf-8")
