@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Generator, Iterator
+from pathlib import Path
 
 import pytest
 from fakeredis import FakeAsyncRedis, FakeServer
@@ -11,6 +12,8 @@ from celeriac.common.contract import ids
 from celeriac.common.contract.text import clean_text
 from celeriac.common.substrate.keys import Keys
 from celeriac.common.substrate.store import Substrate
+from celeriac.common.testing.cluster import Cluster, cluster
+from celeriac.common.testing.runs import Probe, Stage
 from celeriac.common.testing.servers import PrivateServer, in_memory
 from celeriac.common.testing.substrate_kit import Kit
 
@@ -75,3 +78,35 @@ def kit(request: pytest.FixtureRequest) -> Kit:
     """Every conformance test of the substrate runs on both."""
     found: Kit = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture
+def substrate(twin_kit: Kit) -> Substrate:
+    """The in-memory twin."""
+    return twin_kit.substrate
+
+
+@pytest.fixture
+def bash() -> Probe:
+    """A state-changing tool that a test controls."""
+    return Probe("Bash", changes=True)
+
+
+@pytest.fixture
+def read() -> Probe:
+    """A read-only one."""
+    return Probe("Read", changes=False)
+
+
+@pytest.fixture
+def stage(substrate: Substrate, bash: Probe, read: Probe) -> Stage:
+    """For the loop: a real lease on the in-memory server, and these tools."""
+    return Stage(substrate, [bash, read])
+
+
+@pytest.fixture
+async def system(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """A server with a lease of 2 s; the test starts what it needs. At the end it must have been three processes."""
+    async with cluster(tmp_path) as started:
+        yield started
+        started.refuse_shams()

@@ -1,20 +1,11 @@
 """Integration tests run on real processes: server, coordinator and worker, none of which is pytest's."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from celeriac.common.testing.cluster import Cluster, cluster
-
-
-@pytest.fixture
-async def system(tmp_path: Path) -> AsyncIterator[Cluster]:
-    """A server with a lease of 2 s; the test starts what it needs. At the end it must have been three processes."""
-    async with cluster(tmp_path) as started:
-        yield started
-        started.refuse_shams()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
