@@ -108,6 +108,15 @@ async def test_parks_are_told_and_a_release_is_none(kit: Kit) -> None:
     assert await told(kit, lease.task_id) == ["parked", "waiting_human"]
 
 
+async def test_a_park_for_an_answer_waits_for_a_person_whatever_it_says_of_itself(kit: Kit) -> None:
+    lease = await kit.owned_session()
+    deadline = await kit.later()
+    await lease.ask("q1", {"text": "may I?"}, deadline)
+    assert await lease.park("answer:q1", "permission", at_ms=deadline) is ParkStatus.OK
+    assert await presence(kit, lease.task_id) is Presence.WAITING_HUMAN
+    assert await told(kit, lease.task_id) == ["waiting_human"]
+
+
 async def test_a_new_run_begins_without_the_silence_of_the_last(kit: Kit) -> None:
     lease = await kit.owned_session()
     await quiet(kit, lease.task_id)

@@ -1,4 +1,4 @@
--- uses: base events ownership stop inbox presence settle
+-- uses: base events ownership stop inbox settle
 local function granted(r)
   local stop = stop_of(r, ANCESTORS)
   return {

@@ -1,4 +1,4 @@
--- uses: base events ownership stop inbox presence owner
+-- uses: base events ownership stop inbox owner
 local r = load(K.task, A.task)
 if not holds(r, A.token) then return answer('LOST') end
 if stop_of(r, ANCESTORS) then return ack(r) end
@@ -11,5 +11,6 @@ put(r, {
 })
 move(r, 'queued')
 -- A release is no park: the next owner may come at once.
-if not A.now then tell(r, A.why == 'human' and 'waiting_human' or 'parked') end
+local asks = A.why == 'human' or starts_with(A.park, 'answer:')
+if not A.now then tell(r, asks and 'waiting_human' or 'parked') end
 return answer('OK')

@@ -1,4 +1,4 @@
--- uses: base events ownership stop inbox presence settle
+-- uses: base events ownership stop inbox settle
 local FIRST_WAIT_MS = 2000
 local LONGEST_WAIT_MS = 30000
 
