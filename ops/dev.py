@@ -12,6 +12,7 @@ from celeriac.common.contract import notification
 from celeriac.common.contract.errors import UsageError
 from celeriac.coordinator.commands.options import decode_stdin, read_text
 from celeriac.coordinator.interrupts import Interrupts
+from celeriac.ops.processes import die_with, parent_pid
 from celeriac.ops.standin.validator import validate as judge
 
 
@@ -65,8 +66,10 @@ def _first_line(error: Exception) -> str:
 @click.option("--bodies", type=click.Path(path_type=Path), help="Store every accepted request body in this folder.")
 @click.option("--host", default="127.0.0.1", help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="0: a free one.")
-def standin(script: Path, log: Path | None, bodies: Path | None, host: str, port: int) -> int:
+@parent_pid
+def standin(script: Path, log: Path | None, bodies: Path | None, host: str, port: int, parent_pid: int | None) -> int:
     """Serve the Messages API from a script, until SIGTERM or Ctrl-C; the address is printed."""
+    die_with(parent_pid)
     text = read_text(script, "replay file")
     return asyncio.run(_serve_standin(text, script, log=log, bodies=bodies, at=(host, port)))
 

@@ -115,7 +115,7 @@ class Cluster:
         file.write_text(script)
         self.standin_log = self.folder / "standin.jsonl"
         bodies = self.folder / "bodies"
-        options = ("--log", str(self.standin_log), "--bodies", str(bodies), "--port", "0")
+        options = ("--log", str(self.standin_log), "--bodies", str(bodies), "--parent-pid", str(os.getpid()))
         command = ("dev", "standin", "--script", str(file), *options)
         member = await self.spawn("standin", *command, ready="http://")
         address = next(word for word in member.said().split() if word.startswith("http://"))
