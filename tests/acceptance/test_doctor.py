@@ -97,7 +97,7 @@ async def test_a_cluster_that_works_and_one_that_does_not(line: CommandLine, sys
     await asyncio.gather(system.coordinator(), system.worker())
     good = line.run("doctor", **environ)
     assert good.code == 0, good
-    for words in (f"answers at {system.url}", "appendfsync everysec", "noeviction", "one answers", "1: worker@"):
+    for words in (f"answers at {system.url}", "appendfsync always", "noeviction", "one answers", "1: worker@"):
         assert words in good.out
     assert "h:{sessions}" not in system.members["coordinator"].said()
     async with Redis.from_url(system.url) as client:
