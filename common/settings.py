@@ -12,8 +12,9 @@ from pydantic import Field, JsonValue, SecretStr, ValidationError
 
 from celeriac.common.contract.errors import BadSettings
 from celeriac.common.contract.json import JsonObject
+from celeriac.common.contract.models import NamedModel
 from celeriac.common.contract.presence import SILENT_SECONDS
-from celeriac.common.contract.task import Mode, Value
+from celeriac.common.contract.task import Effort, Mode, Value
 from celeriac.common.layers import ENVIRON, Leaves, collect
 
 Label = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,32}$")]
@@ -69,6 +70,19 @@ class SupervisorSettings(Value):
     max_attempts_total: Count = 20
 
 
+class RetrySettings(Value):
+    """Waits between the attempts of one model call (SPEC 5, Recovery)."""
+
+    attempts: Count = 10
+    """In all, the first one included."""
+    base_seconds: Positive = 0.5
+    max_seconds: Positive = 32.0
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.25
+    """At most this part of a wait is added to it."""
+    park_after_seconds: Positive = 60.0
+    """A longer wait frees the slot."""
+
+
 class LlmSettings(Value):
     """The model."""
 
@@ -80,8 +94,17 @@ class LlmSettings(Value):
     max_tokens: Count = 8000
     read_timeout_seconds: Positive = 75.0
     """Longest silence of a stream; pings keep live ones alive (MODEL_API: 60-90 s)."""
-    stream_retries: Annotated[int, Field(ge=0)] = 3
-    """How often a broken stream is asked again (issue A1)."""
+    retry: RetrySettings = RetrySettings()
+    fallback_model: str | None = None
+    """Asked after three 529 in a row."""
+    fallback_cooldown_seconds: Positive = 300.0
+    """So long after the last 529 the first model is asked again."""
+    effort: Effort | None = None
+    """None: the model's default."""
+    thinking: bool | None = None
+    """Whether the model may think before it answers; None: the model's default."""
+    models: tuple[NamedModel, ...] = ()
+    """Models that are not in the catalogue, or whose facts differ."""
     standin: bool = False
     """The server at `base_url` is a stand-in: it is sent X-Celeriac-Call, and no key is needed."""
 

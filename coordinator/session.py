@@ -45,6 +45,7 @@ class Session:
         return Assignment(
             prompt=record.spec.prompt,
             model=record.spec.model,
+            effort=record.spec.effort,
             toolbox=session_toolbox(tools),
             sections=TextSections(text("system")),
             default_turns=settings.limits.session_turns,

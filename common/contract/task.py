@@ -98,6 +98,16 @@ class Stored(Value):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+class Effort(StrEnum):
+    """How much a model may think and write (SPEC 5)."""
+
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    XHIGH = "xhigh"
+    MAX = "max"
+
+
 class Limits(Value):
     """Bounds of one task. None = unbounded."""
 
@@ -106,6 +116,8 @@ class Limits(Value):
     usd: Annotated[float, Field(gt=0)] | None = None
     seconds: Annotated[float, Field(gt=0)] | None = None
     """Wall clock of one run."""
+    tokens: Annotated[int, Field(ge=1)] | None = None
+    """Input, cache and output tokens together, of a task and all below it."""
 
 
 class Usage(Stored):
@@ -174,6 +186,11 @@ class SessionSpec(Value):
     kind: Literal[Kind.SESSION] = Kind.SESSION
     prompt: str
     model: str | None = None
+    """None: that of the settings."""
+    fallback_model: str | None = None
+    effort: Effort | None = None
+    output_schema: JsonObject | None = None
+    """JSON schema of the structured output that ends the session."""
 
 
 class AgentSpec(Value):
@@ -183,6 +200,8 @@ class AgentSpec(Value):
     prompt: str
     description: str = ""
     model: str | None = None
+    fallback_model: str | None = None
+    effort: Effort | None = None
     subagent_type: str | None = None
 
 

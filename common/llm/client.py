@@ -8,7 +8,7 @@ from celeriac.common.contract.errors import CeleriacError
 from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.messages import Role
-from celeriac.common.contract.task import Usage
+from celeriac.common.contract.task import Effort, Usage
 from celeriac.common.lifetime.cancel import AbortNode
 from celeriac.common.llm.wire import dumps
 
@@ -80,6 +80,9 @@ class Request:
     tools_wire: bytes
     """The JSON array of tool definitions, the same bytes for a whole run."""
     messages: tuple[ApiMessage, ...]
+    effort: Effort | None = None
+    """None: left to the model."""
+    thinking: bool | None = None
     joined: Joined = field(default_factory=Joined, compare=False)
     """Kept by the run from call to call."""
 

@@ -25,6 +25,7 @@ from celeriac.common.llm.client import (
 from celeriac.common.runtime.deps import RunDeps
 from celeriac.common.runtime.executor import Executor
 from celeriac.common.runtime.state import Step, Transition
+from celeriac.common.runtime.stops import ParkRun, StopRun
 from celeriac.common.runtime.turn import Turn
 
 TURN_LIMIT_TEXT = "not run: the task's limit of tool-use turns is reached"
@@ -33,11 +34,11 @@ TURN_LIMIT_TEXT = "not run: the task's limit of tool-use turns is reached"
 async def ask(deps: RunDeps, turn: Turn, executor: Executor) -> AsyncGenerator[Event, None]:
     """Ask until there is an answer, the run is aborted, or the model has failed (left in `turn.failure`).
 
-    A broken stream is asked again up to `settings.stream_retries` times, unless a state-changing call of it has
+    A broken stream is asked again up to `settings.retry.attempts` times in all, unless a state-changing call of it has
     started:
     then its complete blocks are the answer (SPEC 5, write-ahead of effects).
     """
-    for attempt in range(1, deps.settings.stream_retries + 2):
+    for attempt in range(1, deps.settings.retry.attempts + 1):
         # First, also of a run that is aborted: what the executor holds of the turn before is stored already.
         executor.begin(turn.number, turn.state.tool_use_context.memory)
         if deps.cancel.aborted:
@@ -77,19 +78,23 @@ async def _once(deps: RunDeps, turn: Turn, executor: Executor, attempt: int) -> 
     request = _request(deps, turn, attempt)
     if not deps.writer.may_act():
         raise LeaseLost(f"{deps.identity.task_id}: the lease ran out before the model was asked")
-    await deps.governor.acquire(request.model, request.max_tokens)
-    await deps.budget.reserve(request.max_tokens)
+    try:
+        await deps.governor.acquire(request.model, request.max_tokens)
+        request = replace(request, max_tokens=await deps.budget.reserve(request))
+    except (StopRun, ParkRun) as halt:
+        turn.halt = halt
+        return
     stream = deps.model.stream(request, deps.cancel)
     try:
         async for event in stream:
-            if (seen := await _take(deps, turn, executor, event)) is not None:
+            if (seen := await _take(deps, turn, executor, request, event)) is not None:
                 yield seen
     finally:
         if isinstance(stream, AsyncGenerator):
             await stream.aclose()
 
 
-async def _take(deps: RunDeps, turn: Turn, executor: Executor, event: ModelEvent) -> Event | None:
+async def _take(deps: RunDeps, turn: Turn, executor: Executor, request: Request, event: ModelEvent) -> Event | None:
     match event:
         case TextDelta(text=text):
             deps.output.text(text)
@@ -99,8 +104,8 @@ async def _take(deps: RunDeps, turn: Turn, executor: Executor, event: ModelEvent
             _dispatch(deps, executor, block)
         case Finished(stop_reason=stop_reason, usage=usage):
             turn.stop_reason = deps.tally.stop_reason = stop_reason
-            deps.tally.add(usage.model_copy(update={"turns": 1}))
-            await deps.budget.settle(usage)
+            deps.tally.add(usage.model_copy(update={"turns": 1}), request.model)
+            await deps.budget.settle(request, usage)
         case RawEvent(event=raw):
             identity = deps.identity
             return StreamEvent(session_id=identity.session, task_id=identity.task_id, run=identity.run, event=raw)
@@ -123,6 +128,8 @@ def _request(deps: RunDeps, turn: Turn, attempt: int) -> Request:
         system=deps.sections.render(),
         tools_wire=deps.toolbox.definitions(),
         messages=turn.state.messages,
+        effort=deps.settings.effort,
+        thinking=deps.settings.thinking,
         joined=deps.joined,
     )
 
@@ -136,5 +143,5 @@ def _retry_event(deps: RunDeps, attempt: int, broken: BrokenStream) -> Event:
         worker=identity.worker,
         run=identity.run,
         subtype="api_retry",
-        data={"attempt": attempt, "max_retries": deps.settings.stream_retries, "error": str(broken)},
+        data={"attempt": attempt, "max_retries": deps.settings.retry.attempts - 1, "error": str(broken)},
     )

@@ -12,6 +12,7 @@ from celeriac.common.lifetime.cancel import AbortReason
 from celeriac.common.runtime.deps import RunDeps
 from celeriac.common.runtime.executor import Executor
 from celeriac.common.runtime.state import Transition
+from celeriac.common.runtime.stops import ParkRun, StopRun
 from celeriac.common.runtime.synthetic_output import OutputKind, SyntheticOutputInput
 from celeriac.common.runtime.turn import Again, Ended, Parked, Turn, Verdict, event_of, inbox_blocks, inbox_origin
 from celeriac.common.substrate.types import Entry, EntryKind, Finish, FinishStatus, ParkStatus
@@ -39,8 +40,8 @@ class Closing:
     async def verdict(self, turn: Turn) -> Verdict:
         """Commit a turn whose calls have all ended, and say how it goes on."""
         deps = self._deps
-        if (fault := self._fault(turn)) is not None:
-            return await self._fail(turn, Subtype.EXECUTION, fault)
+        if (end := await self._cut_short(turn)) is not None:
+            return end
         if turn.resumed is not None and turn.resumed.run != deps.identity.run:
             return await self._commit(turn)
         finale = self._executor.finale
@@ -51,6 +52,23 @@ class Closing:
         if deps.writer.unread and not turn.blocks:
             return await self._commit(turn, transition=Transition.NOTIFIED)
         return await self._conclude_by_text(turn)
+
+    async def _cut_short(self, turn: Turn) -> Verdict | None:
+        """The end of a run whose answer was not given, or was cut; None: there is an answer."""
+        if turn.halt is not None:
+            return await self._halted(turn, turn.halt)
+        fault = self._fault(turn)
+        return None if fault is None else await self._fail(turn, Subtype.EXECUTION, fault)
+
+    async def _halted(self, turn: Turn, halt: StopRun | ParkRun) -> Verdict:
+        """The model was not asked, on purpose: the run ends, or frees its slot until it may ask."""
+        deps = self._deps
+        if isinstance(halt, StopRun):
+            return await self._fail(turn, halt.subtype, str(halt))
+        await deps.output.flush()
+        if await deps.writer.park_for(halt.seconds, halt.why) is ParkStatus.OK:
+            return Parked(halt.why)
+        return await self.interrupted(turn)  # only a stop refuses a park until a time
 
     def _fault(self, turn: Turn) -> str | None:
         """Why this answer ends the run as failed, if it does."""

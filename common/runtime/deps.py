@@ -9,13 +9,15 @@ from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.messages import Draft, NewLine
-from celeriac.common.contract.task import Denial, Limits, Outcome, Usage
+from celeriac.common.contract.models import ModelFacts
+from celeriac.common.contract.task import Denial, Effort, Limits, Outcome, Usage
 from celeriac.common.lifetime.cancel import AbortNode
 from celeriac.common.lifetime.cleanup import CleanupRegistry
-from celeriac.common.llm.client import Joined, ModelClient, TooLong
+from celeriac.common.llm.client import Joined, ModelClient, Request, TooLong
 from celeriac.common.policy.decide import Permissions, Policy
 from celeriac.common.policy.hooks import Hooks, NullHooks
 from celeriac.common.runtime.state import LoopState, Step
+from celeriac.common.settings import RetrySettings
 from celeriac.common.substrate.types import Ack, Entry, Finish, ParkStatus
 from celeriac.common.tools.base import OpenWorkspace
 from celeriac.common.tools.toolbox import Toolbox
@@ -64,6 +66,10 @@ class Writer(Protocol):
 
     async def park(self, until: int | str, why: str) -> ParkStatus:
         """Free the slot until a time or an inbox entry."""
+        ...
+
+    async def park_for(self, seconds: float, why: str) -> ParkStatus:
+        """Free the slot for so long."""
         ...
 
     async def release(self) -> ParkStatus:
@@ -157,11 +163,12 @@ class NullMemory:
 class Budget(Protocol):
     """Money and tokens (PROTOCOL 6)."""
 
-    async def reserve(self, worst_case_tokens: int) -> None:
-        """Reserve before a model call. Raises ModelFailure if the limit refuses it."""
+    async def reserve(self, request: Request) -> int:
+        """Reserve the worst case of a call; the max_tokens that it may ask for, at most the request's own. Raises
+        BudgetSpent, ParkRun."""
         ...
 
-    async def settle(self, usage: Usage) -> None:
+    async def settle(self, request: Request, usage: Usage) -> None:
         """Settle from real usage."""
         ...
 
@@ -169,10 +176,11 @@ class Budget(Protocol):
 class NullBudget:
     """No limit."""
 
-    async def reserve(self, worst_case_tokens: int) -> None:
+    async def reserve(self, request: Request) -> int:
         """Always granted."""
+        return request.max_tokens
 
-    async def settle(self, usage: Usage) -> None:
+    async def settle(self, request: Request, usage: Usage) -> None:
         """Nothing was reserved."""
 
 
@@ -180,7 +188,7 @@ class Governor(Protocol):
     """The rate limit that a fleet shares (DESIGN 5)."""
 
     async def acquire(self, model: str, tokens: int) -> None:
-        """Wait for a permit."""
+        """Wait for a permit. Raises ParkRun."""
         ...
 
 
@@ -226,9 +234,13 @@ class Tally:
     asked: bool = False
     """A SyntheticOutput question waits for its reply."""
 
-    def add(self, usage: Usage) -> None:
-        """Count one more answer or call."""
+    by_model: dict[str, Usage] = field(default_factory=dict)
+    """Model → what its answers used."""
+
+    def add(self, usage: Usage, model: str) -> None:
+        """Count one more answer of a model."""
         self.usage = self.usage.plus(usage)
+        self.by_model[model] = self.by_model.get(model, Usage()).plus(usage)
 
     def tool_used(self) -> None:
         """Count one tool call."""
@@ -240,10 +252,13 @@ class LoopSettings:
     """The slice of the settings that the loop reads."""
 
     model: str
+    facts: ModelFacts = ModelFacts()
+    """Of the model."""
     max_tokens: int = 8_000
     """SPEC 5, recovery: the first request of a turn asks for 8,000."""
-    stream_retries: int = 3
-    """How often a broken stream is asked again."""
+    retry: RetrySettings = RetrySettings()
+    effort: Effort | None = None
+    thinking: bool | None = None
     limits: Limits = Limits()
 
 

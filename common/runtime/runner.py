@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from celeriac.common.contract.task import Record
+from celeriac.common.contract.task import Effort, Record
 from celeriac.common.lifetime.cleanup import CleanupRegistry
+from celeriac.common.llm.catalogue import facts_of
 from celeriac.common.llm.models import Models
 from celeriac.common.policy.decide import Permissions, Policy
 from celeriac.common.runtime.deps import Identity, LoopSettings, RunDeps, Sections, Tally
@@ -31,6 +32,7 @@ class Assignment:
 
     prompt: str
     model: str | None
+    effort: Effort | None
     toolbox: Toolbox
     sections: Sections
     workspace: OpenWorkspace | None = None
@@ -79,15 +81,20 @@ class Runner:
         self, lease: Lease, record: Record, assignment: Assignment, output: LiveOutput, tally: Tally
     ) -> RunDeps:
         limits = record.limits
+        llm = self.settings.llm
+        model = assignment.model or llm.model
         turns = limits.turns if limits.turns is not None else assignment.default_turns
         return RunDeps(
             identity=Identity(
                 record.task_id, record.session, record.parent, record.kind, record.path, lease.run, self.process
             ),
             settings=LoopSettings(
-                model=assignment.model or self.settings.llm.model,
-                max_tokens=self.settings.llm.max_tokens,
-                stream_retries=self.settings.llm.stream_retries,
+                model=model,
+                facts=facts_of(model, llm.models),
+                max_tokens=llm.max_tokens,
+                retry=llm.retry,
+                effort=assignment.effort or llm.effort,
+                thinking=llm.thinking,
                 limits=limits.model_copy(update={"turns": turns}),
             ),
             model=await self.models.of(record.session),

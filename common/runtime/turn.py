@@ -10,6 +10,7 @@ from celeriac.common.contract.task import Outcome
 from celeriac.common.llm.client import ApiMessage, ModelFailure
 from celeriac.common.runtime.deps import Identity
 from celeriac.common.runtime.state import LoopState, Transition
+from celeriac.common.runtime.stops import ParkRun, StopRun
 from celeriac.common.substrate.types import Entry, EntryKind
 
 
@@ -37,6 +38,8 @@ class Turn:
     resumed: Resumed | None = None
     stop_reason: str | None = None
     failure: ModelFailure | None = None
+    halt: StopRun | ParkRun | None = None
+    """Why the model was not asked, when that was on purpose."""
     events: list[Event] = field(default_factory=list)
     """Committed lines, to be yielded."""
 

@@ -32,6 +32,7 @@ def assignment(record: Record, settings: Settings, commands: Commands) -> Assign
     return Assignment(
         prompt=record.spec.prompt,
         model=record.spec.model,
+        effort=record.spec.effort,
         toolbox=toolbox,
         sections=TextSections(PROMPT, f"# Workspace\nYour working directory is {workspace.root}."),
         workspace=workspace,

@@ -7,7 +7,7 @@ if A.park == 'inbox' and unread(K.inbox) > 0 then return answer('INBOX', { unrea
 if starts_with(A.park, 'answer:') and redis.call('HEXISTS', K.ask, A.park) == 1 then return answer('ANSWERED') end
 
 put(r, {
-  owner = '', proc = '', lease_until = 0, park = A.park, park_at = A.now and now or A.park_at, why = A.why,
+  owner = '', proc = '', lease_until = 0, park = A.park, park_at = A.now and now or A.park_ms and now + A.park_ms or A.park_at, why = A.why,
 })
 move(r, 'queued')
 -- A release is no park: the next owner may come at once.

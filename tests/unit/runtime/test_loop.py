@@ -72,10 +72,10 @@ async def test_a_broken_stream_without_an_effect_is_asked_again(stage: Stage) ->
     assert [request.key.attempt for request in model.requests] == [1, 2]
 
 
-async def test_a_stream_is_asked_again_three_times_and_no_more(stage: Stage) -> None:
-    broken = [Scripted([], failure=BrokenStream("message_start", "reset")) for _ in range(4)]
+async def test_a_model_is_asked_ten_times_and_no_more(stage: Stage) -> None:
+    broken = [Scripted([], failure=BrokenStream("message_start", "reset")) for _ in range(10)]
     record, _, model = await stage.whole(*broken)
-    assert len(model.requests) == 4
+    assert len(model.requests) == 10
     assert record.outcome is not None
     assert record.outcome.subtype is Subtype.EXECUTION and "broken_stream" in record.outcome.reason
 

@@ -1,7 +1,7 @@
 """Each seam of RunDeps is called at its event (INTERFACES, Seams), in the order of SPEC 5."""
 
 from celeriac.common.contract.task import Usage
-from celeriac.common.llm.client import TooLong
+from celeriac.common.llm.client import Request, TooLong
 from celeriac.common.policy.hooks import NOTHING, HookEvent, HookOutcome
 from celeriac.common.runtime.state import LoopState
 from celeriac.common.substrate.store import Substrate
@@ -30,10 +30,11 @@ class Spy:
     async def on_turn_end(self, state: LoopState) -> None:
         self.seen.append("memory.on_turn_end")
 
-    async def reserve(self, worst_case_tokens: int) -> None:
+    async def reserve(self, request: Request) -> int:
         self.seen.append("budget.reserve")
+        return request.max_tokens
 
-    async def settle(self, usage: Usage) -> None:
+    async def settle(self, request: Request, usage: Usage) -> None:
         self.seen.append("budget.settle")
 
     async def acquire(self, model: str, tokens: int) -> None:
