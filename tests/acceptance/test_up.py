@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -132,6 +132,14 @@ def submit(place: Place, *lines: JsonObject) -> str:
     said = place.line.run("submit", "--replay", place.replay(*lines), "--allowed-tools", f"Bash({COMMAND})")
     assert said.code == 0, said.err
     return said.out.strip()
+
+
+@pytest.fixture(autouse=True)
+def hangup() -> Iterator[None]:
+    """Heard by children also where the tests run under nohup: `up` rightly stays deaf if it was started so."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.task import State
 from celeriac.common.llm.anthropic_client import AnthropicClient
+from celeriac.common.settings import RetrySettings
 from celeriac.common.testing.raw_model import (
     End,
     Raw,
@@ -110,7 +111,7 @@ async def test_one_that_is_always_cut_fails_and_is_never_taken_as_finished(name:
         record, lines, _ = await asked.at(model.url).whole()
     assert record.state is State.FAILED and record.outcome is not None
     assert "broken_stream" in record.outcome.reason
-    assert len(model.requests) == 4 and [line.role for line in lines] == ["user"]
+    assert len(model.requests) == RetrySettings().attempts and [line.role for line in lines] == ["user"]
 
 
 @pytest.mark.parametrize(
