@@ -99,6 +99,8 @@ def _prefixed(task_id: str, run: int, texts: Iterable[str]) -> Iterable[str]:
 def _system(event: SystemEvent, title: str) -> str:
     if event.subtype == "init":
         return ""  # for programs
+    if event.subtype == "api_retry":
+        return _retry(event.data)
     state, presence = event.data.get("state"), event.data.get("presence")
     if isinstance(state, str):
         # The end of a run is told by its result, with the reason and what it used.
@@ -107,6 +109,13 @@ def _system(event: SystemEvent, title: str) -> str:
         return f"{presence}: {PRESENCE_TEXTS.get(presence, '')}  {brief(title)}"
     reason = event.data.get("reason") or event.data.get("why") or event.data.get("error")
     return brief(f"{event.subtype}: {reason}" if reason else event.subtype)
+
+
+def _retry(data: JsonObject) -> str:
+    wait = data.get("retry_delay_ms")
+    when = f"again in {duration(wait)}" if isinstance(wait, int) and wait else "again now"
+    parked = ", parked until then" if data.get("parked") else ""
+    return brief(f"the model is asked {when}{parked}: {data.get('message')} (try {data.get('attempt')})")
 
 
 def _said(block: JsonObject) -> str:

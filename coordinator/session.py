@@ -46,6 +46,7 @@ class Session:
             prompt=record.spec.prompt,
             model=record.spec.model,
             effort=record.spec.effort,
+            fallback_model=record.spec.fallback_model,
             toolbox=session_toolbox(tools),
             sections=TextSections(text("system")),
             default_turns=settings.limits.session_turns,

@@ -305,6 +305,8 @@ class Record(Value):
     unread: int
     activities: tuple[str, ...] = ()
     """At most the 5 most recent, newest last."""
+    tries: int = 0
+    """Failures in a row of the model call that a park waits for."""
     presence: Presence | None = None
     """How the run is heard of, as of `read_at`; None: it has ended, or waits in a queue."""
     read_at: int = 0

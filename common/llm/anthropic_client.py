@@ -5,9 +5,12 @@ Importing this module costs 3 s of CPU: once per process, before any fork.
 """
 
 import asyncio
+import math
 import re
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
+from email.utils import parsedate_to_datetime
 
 import httpx2
 from anthropic import APIConnectionError, APIStatusError, AsyncAnthropic, AsyncStream
@@ -21,12 +24,15 @@ from celeriac.common.llm.client import (
     BrokenStream,
     ModelEvent,
     ModelFailure,
+    NoSuchModel,
+    Overfull,
     Overloaded,
     RateLimited,
     Request,
     ServerFailed,
     TooLarge,
     TooLong,
+    Unreachable,
 )
 from celeriac.common.llm.request_body import encode
 from celeriac.common.llm.sse import SseSplitter
@@ -43,8 +49,11 @@ END_SECONDS = 0.2
 """From message_stop to the end of the body: as a rule they come together; a server that dawdles is not waited for."""
 MAX_CONNECTIONS = 1000
 """Agents of one process that may stream at once; twice the 500 that it is built for (MODEL_API, target)."""
+LONGEST_RETRY_AFTER = 3600.0
+"""Seconds. A server that says more is asked again all the same: nobody would wait for it unseen."""
 _TOO_LONG = re.compile(r"prompt is too long: (\d+) tokens > (\d+) maximum")
-_TRANSIENT = frozenset({408, 499})
+_OVERFULL = re.compile(r"input length and `?max_tokens`? exceed context limit: (\d+) \+ (\d+) > (\d+)")
+_TRANSIENT = frozenset({408, 429, 499})
 """4xx that say nothing about the request itself."""
 
 Stream = AsyncStream[RawMessageStreamEvent]
@@ -127,7 +136,7 @@ class AnthropicClient:
         except APIStatusError as error:
             raise failure_of(error) from error
         except (APIConnectionError, httpx2.TransportError) as error:
-            raise ServerFailed(f"the model's server did not answer: {error.__cause__ or error}") from error
+            raise Unreachable(f"the model's server did not answer: {error.__cause__ or error}") from error
 
 
 def _fed(accumulator: Accumulator, name: str, data: str) -> list[ModelEvent]:
@@ -177,24 +186,42 @@ async def _next(body: AsyncIterator[bytes]) -> bytes | None:
 def failure_of(error: APIStatusError) -> ModelFailure:
     """What an answer with an error status means."""
     status, message = error.status_code, error.api_message or error.message
-    if status == 400 and (found := _TOO_LONG.search(message)):
-        return TooLong(int(found[1]), int(found[2]))
     match status:
+        case 400:
+            return _bad_request(message)
         case 401 | 403:
             return BadCredentials(f"the model's server refused the key: {message}")
+        case 404:
+            return NoSuchModel(f"{message}; check the model's name and the server's address (llm in the settings)")
         case 413:
             return TooLarge(message)
-        case 429:
-            return RateLimited(message, _retry_after(error))
-        case 529:
-            return Overloaded(message, _retry_after(error))
-    refused = 400 <= status < 500 and status not in _TRANSIENT
-    return BadRequest(message) if refused else ServerFailed(f"{status}: {message}")
+    if 400 <= status < 500 and status not in _TRANSIENT:
+        return BadRequest(message)
+    kind = {429: RateLimited, 529: Overloaded}.get(status, ServerFailed)
+    return kind(f"{status}: {message}", _retry_after(error))
+
+
+def _bad_request(message: str) -> ModelFailure:
+    if found := _TOO_LONG.search(message):
+        return TooLong(int(found[1]), int(found[2]))
+    if found := _OVERFULL.search(message):
+        return Overfull(int(found[1]), int(found[2]), int(found[3]))
+    return BadRequest(message)
 
 
 def _retry_after(error: APIStatusError) -> float | None:
-    """Seconds; None if the server gave none or a date."""
+    """Seconds, at most LONGEST_RETRY_AFTER; None if the server gave none. It may name a number or a date."""
+    value = error.response.headers.get("retry-after", "")
     try:
-        return max(0.0, float(error.response.headers["retry-after"]))
-    except (KeyError, ValueError):
-        return None
+        seconds = float(value)
+    except ValueError:
+        seconds = _until(value)
+    return min(max(0.0, seconds), LONGEST_RETRY_AFTER) if math.isfinite(seconds) else None
+
+
+def _until(date: str) -> float:
+    """Seconds until an HTTP date; not finite for what is none."""
+    try:
+        return parsedate_to_datetime(date).timestamp() - time.time()
+    except (ValueError, OverflowError):
+        return math.nan

@@ -34,6 +34,12 @@ def facts_of(model: str, named: Sequence[NamedModel] = ()) -> ModelFacts:
     return facts
 
 
+def model_named(model: str, named: Sequence[NamedModel] = ()) -> NamedModel:
+    """The same, with its name. Raises UnknownModel."""
+    facts = facts_of(model, named)
+    return facts if isinstance(facts, NamedModel) else NamedModel(name=model, **facts.__dict__)
+
+
 @cache
 def _known() -> dict[str, ModelFacts]:
     data = files(__package__).joinpath("models.json").read_bytes()

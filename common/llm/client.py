@@ -139,6 +139,8 @@ class ModelFailure(CeleriacError):
     """A model call that gave no whole answer. `reason` is the word that a run's outcome carries."""
 
     reason = "model_error"
+    billable = False
+    """Whether the server may charge for the call: it was not refused by a status."""
 
 
 class TooLong(ModelFailure):
@@ -152,16 +154,25 @@ class TooLong(ModelFailure):
         self.tokens, self.limit = tokens, limit
 
 
+class Overfull(ModelFailure):
+    """400 `input length and max_tokens exceed context limit: N + M > W`: the prompt alone would fit."""
+
+    reason = "output_does_not_fit"
+
+    def __init__(self, tokens: int, max_tokens: int, window: int) -> None:
+        """N, M and W, in tokens."""
+        super().__init__(f"the prompt of {tokens} tokens and max_tokens {max_tokens} exceed the window of {window}")
+        self.tokens, self.max_tokens, self.window = tokens, max_tokens, window
+
+
 class TooLarge(ModelFailure):
     """413 from the edge: the request has too many bytes."""
 
     reason = "request_too_large"
 
 
-class RateLimited(ModelFailure):
-    """429."""
-
-    reason = "rate_limited"
+class Passing(ModelFailure):
+    """A failure that says nothing against the request: the same may well succeed later."""
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
         """`retry_after` in seconds, None if the server did not say."""
@@ -169,22 +180,36 @@ class RateLimited(ModelFailure):
         self.retry_after = retry_after
 
 
-class Overloaded(RateLimited):
+class RateLimited(Passing):
+    """429."""
+
+    reason = "rate_limited"
+
+
+class Overloaded(Passing):
     """529, or an `overloaded_error` inside the stream."""
 
     reason = "overloaded"
 
 
-class ServerFailed(ModelFailure):
-    """Another 5xx, or no connection."""
+class ServerFailed(Passing):
+    """Another 5xx."""
 
     reason = "server_error"
 
 
-class BrokenStream(ModelFailure):
+class Unreachable(ServerFailed):
+    """No connection, or no answer on it: nobody knows whether the request arrived."""
+
+    reason = "unreachable"
+    billable = True
+
+
+class BrokenStream(Passing):
     """The stream began and did not end with message_stop: error event, reset, stall or clean early end."""
 
     reason = "broken_stream"
+    billable = True
 
     def __init__(self, after: str, why: str) -> None:
         """`after`: the last event seen; `why`: what broke."""
@@ -196,6 +221,12 @@ class BadRequest(ModelFailure):
     """Another 4xx: the request was refused as it is; asking again would be refused again."""
 
     reason = "bad_request"
+
+
+class NoSuchModel(BadRequest):
+    """404: the server does not know the model, or its address is no Messages API."""
+
+    reason = "not_found"
 
 
 class BadCredentials(ModelFailure):

@@ -22,7 +22,7 @@ _UNMARKABLE = frozenset({"thinking", "redacted_thinking"})
 
 def encode(request: Request, *, stream: bool = True) -> bytes:
     """The body for /v1/messages. Raises BadRequest for what no server would take."""
-    if not request.messages or request.messages[-1].role != "user":
+    if not request.messages or not _may_end(request.messages[-1]):
         raise BadRequest("a request must end with a user message; nothing was sent")
     parts: list[bytes | bytearray] = [
         b'{"model":%s,"max_tokens":%d,"stream":%s' % (dumps(request.model), request.max_tokens, dumps(stream)),
@@ -34,6 +34,11 @@ def encode(request: Request, *, stream: bool = True) -> bytes:
         b"]}",
     ]
     return b"".join(parts)
+
+
+def _may_end(message: ApiMessage) -> bool:
+    """A user message, or an answer that the server paused while its own tools run: it is sent back unchanged."""
+    return message.role == "user" or any(block.get("type") == "server_tool_use" for block in message.content)
 
 
 def _system(blocks: tuple[JsonObject, ...]) -> list[JsonObject]:

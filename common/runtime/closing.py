@@ -25,6 +25,14 @@ NOT_DELIVERED_TEXT = "not delivered, new messages follow"
 DELIVERED_TEXT = "delivered"
 
 
+CONTINUATIONS = 3
+"""How often in a row an answer that was cut is continued (SPEC 5, Recovery)."""
+CONTINUE_TEXT = "Your answer was cut at the output limit. Go on exactly where it stopped, without repeating anything."
+NOTHING_WHOLE_TEXT = (
+    "Your answer was cut at the output limit before any part of it was complete, and was dropped. "
+    "Answer again in smaller pieces."
+)
+_PAUSED = frozenset({"pause_turn", "compaction"})
 _WHOLE = frozenset({None, "end_turn", "stop_sequence", "tool_use"})
 """Stop reasons of an answer that is complete; None: there was no answer, only a wait."""
 
@@ -47,7 +55,7 @@ class Closing:
         finale = self._executor.finale
         if finale is not None and (self._executor.only_concludes or not self._over_limit(turn)):
             return await self._conclude_by_tool(turn, finale)
-        if self._executor.has_calls:
+        if self._executor.has_calls or turn.stop_reason == "max_tokens" or self._paused(turn):
             return await self._after_tools(turn)
         if deps.writer.unread and not turn.blocks:
             return await self._commit(turn, transition=Transition.NOTIFIED)
@@ -66,7 +74,7 @@ class Closing:
         if isinstance(halt, StopRun):
             return await self._fail(turn, halt.subtype, str(halt))
         await deps.output.flush()
-        if await deps.writer.park_for(halt.seconds, halt.why) is ParkStatus.OK:
+        if await deps.writer.park_for(halt.seconds, halt.why, halt.tries) is ParkStatus.OK:
             return Parked(halt.why)
         return await self.interrupted(turn)  # only a stop refuses a park until a time
 
@@ -75,10 +83,18 @@ class Closing:
         if turn.failure is not None:
             return f"{turn.failure.reason}: {turn.failure}"
         if turn.stop_reason == "refusal":
+            turn.blocks = turn.blocks if self._executor.has_effect else ()  # the API asks to drop such a turn
             return "refusal: the model declined to answer"
-        if turn.stop_reason in _WHOLE or self._executor.has_calls:
+        if turn.stop_reason == "max_tokens" and turn.state.max_output_tokens_recovery_count >= CONTINUATIONS:
+            return f"max_tokens: the answer was cut, also after {CONTINUATIONS} continuations"
+        if turn.stop_reason in _WHOLE | {"max_tokens"} or self._executor.has_calls or self._paused(turn):
             return None
-        return f"{turn.stop_reason}: the answer was cut"
+        return f"{turn.stop_reason}: the answer ended for a reason that is not known here"
+
+    @staticmethod
+    def _paused(turn: Turn) -> bool:
+        """Whether the server wants the answer back as it is, to go on with it."""
+        return turn.stop_reason in _PAUSED and bool(turn.blocks)
 
     async def interrupted(self, turn: Turn) -> Verdict:
         """The run was aborted: what there is becomes the transcript, then the run ends, or is handed over on
@@ -131,7 +147,11 @@ class Closing:
             return await self._fail(turn, Subtype.MAX_TURNS, self._limit_text())
         if turn.resumed is None or not turn.resumed.stored:  # a stored one was counted when the run began here
             deps.tally.tool_turns += 1
-        return await self._commit(turn, reminders=self._reminders(turn))
+        if turn.stop_reason == "max_tokens":
+            goes_on = (text_block(CONTINUE_TEXT if turn.blocks else NOTHING_WHOLE_TEXT),)
+            return await self._commit(turn, transition=Transition.OUTPUT_CONTINUED, reminders=goes_on)
+        reminders = () if self._paused(turn) else self._reminders(turn)
+        return await self._commit(turn, reminders=reminders, quiet=self._paused(turn))
 
     def _over_limit(self, turn: Turn) -> bool:
         """Whether this turn's calls were one turn too many; a resumed turn began within the limit."""
@@ -156,10 +176,12 @@ class Closing:
         asked: bool = False,
         transition: Transition = Transition.NEXT_TURN,
         reminders: tuple[JsonObject, ...] = (),
+        quiet: bool = False,
     ) -> Again:
-        """One append: the assistant message, its results, and whatever waits in the inbox (PROTOCOL 4)."""
+        """One append: the assistant message, its results, and whatever waits in the inbox (PROTOCOL 4). `quiet`:
+        nothing may follow the answer yet."""
         deps = self._deps
-        entries = await deps.inbox.unread() if deps.writer.unread and not asked else ()
+        entries = await deps.inbox.unread() if deps.writer.unread and not asked and not quiet else ()
         lines = self._lines(turn, finale, entries, reminders)
         if lines:
             consume = [entry.id for entry in entries]

@@ -9,13 +9,13 @@ from celeriac.common.contract.ids import TaskId
 from celeriac.common.contract.json import JsonObject
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.messages import Draft, NewLine
-from celeriac.common.contract.models import ModelFacts
 from celeriac.common.contract.task import Denial, Effort, Limits, Outcome, Usage
 from celeriac.common.lifetime.cancel import AbortNode
 from celeriac.common.lifetime.cleanup import CleanupRegistry
-from celeriac.common.llm.client import Joined, ModelClient, Request, TooLong
+from celeriac.common.llm.client import Joined, ModelClient, Request, TooLarge, TooLong
 from celeriac.common.policy.decide import Permissions, Policy
 from celeriac.common.policy.hooks import Hooks, NullHooks
+from celeriac.common.runtime.fallback import Switch
 from celeriac.common.runtime.state import LoopState, Step
 from celeriac.common.settings import RetrySettings
 from celeriac.common.substrate.types import Ack, Entry, Finish, ParkStatus
@@ -68,8 +68,8 @@ class Writer(Protocol):
         """Free the slot until a time or an inbox entry."""
         ...
 
-    async def park_for(self, seconds: float, why: str) -> ParkStatus:
-        """Free the slot for so long."""
+    async def park_for(self, seconds: float, why: str, tries: int = 0) -> ParkStatus:
+        """Free the slot for so long; `tries`: how often the model call has failed that the run waits for."""
         ...
 
     async def release(self) -> ParkStatus:
@@ -120,7 +120,7 @@ class Compactor(Protocol):
         """Events 3: spill and the microcompact pre-sweep."""
         ...
 
-    async def on_too_long(self, state: LoopState, failure: TooLong) -> LoopState | None:
+    async def on_too_long(self, state: LoopState, failure: TooLong | TooLarge) -> LoopState | None:
         """Event 4: reactive compaction; None = gives up."""
         ...
 
@@ -136,7 +136,7 @@ class NullCompactor:
         """Nothing to sweep."""
         return state
 
-    async def on_too_long(self, state: LoopState, failure: TooLong) -> LoopState | None:
+    async def on_too_long(self, state: LoopState, failure: TooLong | TooLarge) -> LoopState | None:
         """Gives up."""
         return None
 
@@ -168,8 +168,8 @@ class Budget(Protocol):
         BudgetSpent, ParkRun."""
         ...
 
-    async def settle(self, request: Request, usage: Usage) -> None:
-        """Settle from real usage."""
+    async def settle(self, request: Request, usage: Usage | None) -> None:
+        """Settle from real usage, once for each reserve; None: nobody knows what the call cost."""
         ...
 
 
@@ -180,7 +180,7 @@ class NullBudget:
         """Always granted."""
         return request.max_tokens
 
-    async def settle(self, request: Request, usage: Usage) -> None:
+    async def settle(self, request: Request, usage: Usage | None) -> None:
         """Nothing was reserved."""
 
 
@@ -233,6 +233,12 @@ class Tally:
     """Tool name → tool-use turns in a row without a call of it."""
     asked: bool = False
     """A SyntheticOutput question waits for its reply."""
+    tries: int = 0
+    """Failures in a row of the call that is being made; kept across a park."""
+    model: str | None = None
+    """The one that was asked last."""
+    prompt_tokens: int = 0
+    """Length of the last prompt that was answered."""
 
     by_model: dict[str, Usage] = field(default_factory=dict)
     """Model → what its answers used."""
@@ -240,6 +246,7 @@ class Tally:
     def add(self, usage: Usage, model: str) -> None:
         """Count one more answer of a model."""
         self.usage = self.usage.plus(usage)
+        self.prompt_tokens = usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens
         self.by_model[model] = self.by_model.get(model, Usage()).plus(usage)
 
     def tool_used(self) -> None:
@@ -251,9 +258,6 @@ class Tally:
 class LoopSettings:
     """The slice of the settings that the loop reads."""
 
-    model: str
-    facts: ModelFacts = ModelFacts()
-    """Of the model."""
     max_tokens: int = 8_000
     """SPEC 5, recovery: the first request of a turn asks for 8,000."""
     retry: RetrySettings = RetrySettings()
@@ -283,6 +287,7 @@ class RunDeps:
     cancel: AbortNode
     cleanup: CleanupRegistry
     tally: Tally
+    switch: Switch
     workspace: OpenWorkspace | None = None
     hooks: Hooks = NullHooks()
     compactor: Compactor = NullCompactor()

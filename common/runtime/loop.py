@@ -18,7 +18,7 @@ from celeriac.common.runtime.ask import ask
 from celeriac.common.runtime.closing import Closing
 from celeriac.common.runtime.deps import RunDeps
 from celeriac.common.runtime.executor import Executor
-from celeriac.common.runtime.state import LoopState, Step
+from celeriac.common.runtime.state import LoopState, Step, Transition
 from celeriac.common.runtime.turn import Again, Ended, Resumed, Turn, Verdict, answer_blocks, api_messages
 
 REQUEST_START = "stream_request_start"
@@ -128,6 +128,9 @@ def _commit(deps: RunDeps, turn: Turn, verdict: Again) -> LoopState:
         turn.state,
         messages=api_messages(turn.state.messages, verdict.added),
         turn_count=turn.number if answered else turn.state.turn_count,
+        max_output_tokens_recovery_count=(
+            turn.state.max_output_tokens_recovery_count + 1 if verdict.transition is Transition.OUTPUT_CONTINUED else 0
+        ),
         has_attempted_reactive_compact=False,
         stop_hook_active=False,
         transition=verdict.transition,
@@ -139,7 +142,7 @@ def _init(deps: RunDeps) -> SystemEvent:
     data: JsonObject = {
         "cwd": str(deps.workspace.root) if deps.workspace is not None else None,
         "tools": list(deps.toolbox.names),
-        "model": deps.settings.model,
+        "model": deps.switch.current.name,
         "permissionMode": deps.policy.mode.value,
     }
     return _system(deps, "init", data)

@@ -62,7 +62,12 @@ def start_of(past: Past, context: ToolUseContext, restart_of: Callable[[str], Re
     resumed = _from_draft(past, restart_of) or _from_last_line(past, restart_of)
     if resumed is not None:
         return Start(state, resumed=resumed)
-    return Start(state, waiting=waits or past.lines[-1].role == "assistant")
+    return Start(state, waiting=waits or _answered(past.lines[-1]))
+
+
+def _answered(line: Line) -> bool:
+    """Whether the model has said what it had to say; an answer with a server's tool in it was paused, and goes on."""
+    return line.role == "assistant" and all(block.get("type") != "server_tool_use" for block in line.content)
 
 
 def tool_turns(lines: Sequence[Line], run: int) -> int:

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from celeriac.common.contract.task import Effort, Record
 from celeriac.common.lifetime.cleanup import CleanupRegistry
-from celeriac.common.llm.catalogue import facts_of
+from celeriac.common.llm.catalogue import model_named
 from celeriac.common.llm.models import Models
 from celeriac.common.policy.decide import Permissions, Policy
 from celeriac.common.runtime.deps import Identity, LoopSettings, RunDeps, Sections, Tally
 from celeriac.common.runtime.drive import consume, keep
+from celeriac.common.runtime.fallback import Switch
 from celeriac.common.runtime.holdings import Holdings
 from celeriac.common.runtime.loop import Start
 from celeriac.common.runtime.output import LiveOutput
@@ -18,7 +19,7 @@ from celeriac.common.runtime.pairs import mended
 from celeriac.common.runtime.resume import Past, first_line, recall, recount, start_of
 from celeriac.common.runtime.state import LoopState, ToolUseContext
 from celeriac.common.runtime.turn import api_messages
-from celeriac.common.settings import Settings
+from celeriac.common.settings import LlmSettings, Settings
 from celeriac.common.substrate.leases import Lease
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.substrate.types import Entry
@@ -33,6 +34,7 @@ class Assignment:
     prompt: str
     model: str | None
     effort: Effort | None
+    fallback_model: str | None
     toolbox: Toolbox
     sections: Sections
     workspace: OpenWorkspace | None = None
@@ -66,7 +68,7 @@ class Runner:
     async def run(self, lease: Lease, record: Record, assign: Callable[[Record], Assignment]) -> None:
         """Run until the task ends, parks or is lost; then its clean-ups have run."""
         output = LiveOutput(lease, record.activities)
-        tally = Tally(usage=record.usage, asked=record.asked)
+        tally = Tally(usage=record.usage, asked=record.asked, tries=record.tries)
 
         async def work(group: asyncio.TaskGroup) -> None:
             await lease.renew()
@@ -82,15 +84,12 @@ class Runner:
     ) -> RunDeps:
         limits = record.limits
         llm = self.settings.llm
-        model = assignment.model or llm.model
         turns = limits.turns if limits.turns is not None else assignment.default_turns
         return RunDeps(
             identity=Identity(
                 record.task_id, record.session, record.parent, record.kind, record.path, lease.run, self.process
             ),
             settings=LoopSettings(
-                model=model,
-                facts=facts_of(model, llm.models),
                 max_tokens=llm.max_tokens,
                 retry=llm.retry,
                 effort=assignment.effort or llm.effort,
@@ -108,8 +107,18 @@ class Runner:
             cancel=lease.node,
             cleanup=CleanupRegistry(),
             tally=tally,
+            switch=_switch(assignment, llm),
             workspace=assignment.workspace,
         )
+
+
+def _switch(assignment: Assignment, llm: LlmSettings) -> Switch:
+    fallback = assignment.fallback_model or llm.fallback_model
+    return Switch(
+        model_named(assignment.model or llm.model, llm.models),
+        model_named(fallback, llm.models) if fallback else None,
+        llm.fallback_cooldown_seconds,
+    )
 
 
 async def begin(substrate: Substrate, lease: Lease, deps: RunDeps, prompt: str) -> Start:

@@ -19,7 +19,7 @@ class BudgetSpent(StopRun):
 class ParkRun(CeleriacError):
     """The call has to wait longer than a slot is held for: the run is parked and asks again when it is woken."""
 
-    def __init__(self, seconds: float, why: str) -> None:
-        """`why`: retry, governor or budget (PROTOCOL 2, Fields of a record)."""
+    def __init__(self, seconds: float, why: str, tries: int = 0) -> None:
+        """`why`: retry, governor or budget (PROTOCOL 2, Fields of a record). `tries`: failures of the call so far."""
         super().__init__(f"parked for {seconds:.0f} s: {why}")
-        self.seconds, self.why = seconds, why
+        self.seconds, self.why, self.tries = seconds, why, tries

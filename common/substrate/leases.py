@@ -167,9 +167,11 @@ class Lease(Ownership):
             raise ScriptRefused("only `inbox` may lack a time")
         return await self._park({"park": until, "park_at": at_ms or 0, "why": why})
 
-    async def park_for(self, seconds: float, why: str) -> ParkStatus:
-        """Give the task back for so long, by the server's clock. Raises LeaseLost."""
-        return await self._park({"park": "time", "park_at": 0, "park_ms": round(seconds * 1000), "why": why})
+    async def park_for(self, seconds: float, why: str, tries: int = 0) -> ParkStatus:
+        """Give the task back for so long, by the server's clock. `tries`: failures of the model call that it waits for,
+        kept on the record until an answer comes. Raises LeaseLost."""
+        header: JsonObject = {"park": "time", "park_at": 0, "park_ms": round(seconds * 1000), "why": why}
+        return await self._park({**header, "tries": tries})
 
     async def release(self) -> ParkStatus:
         """Hand the task over at once: the graceful end of a closing process. No attempt is counted, and a coordinator

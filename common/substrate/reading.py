@@ -123,6 +123,7 @@ def record(task_id: TaskId, raw: Raw, *, now_ms: int, silent_ms: int) -> Record:
         state=State(raw.word("state")),
         run=raw.count("run"),
         attempt=raw.count("attempts"),
+        tries=raw.count("tries"),
         fence=raw.count("fence"),
         lease=_lease(raw),
         park=_park(raw),

@@ -9,6 +9,7 @@ from celeriac.common.context.assemble import TextSections
 from celeriac.common.contract import ids
 from celeriac.common.contract.kinds import Kind
 from celeriac.common.contract.messages import Line
+from celeriac.common.contract.models import NamedModel
 from celeriac.common.contract.task import Limits, Record, SessionSpec
 from celeriac.common.lifetime.cleanup import CleanupRegistry
 from celeriac.common.llm.client import ModelClient
@@ -29,10 +30,12 @@ from celeriac.common.runtime.deps import (
     Tally,
 )
 from celeriac.common.runtime.drive import consume, keep
+from celeriac.common.runtime.fallback import Switch
 from celeriac.common.runtime.output import LiveOutput
 from celeriac.common.runtime.runner import TaskInbox, begin
 from celeriac.common.runtime.state import Step
 from celeriac.common.runtime.synthetic_output import SyntheticOutput
+from celeriac.common.settings import RetrySettings
 from celeriac.common.substrate.leases import Lease
 from celeriac.common.substrate.store import Substrate
 from celeriac.common.substrate.types import ClaimRefusal
@@ -96,6 +99,11 @@ class Stage:
     budget: Budget = NullBudget()
     governor: Governor = NullGovernor()
     hooks: Hooks = NullHooks()
+    retry: RetrySettings = RetrySettings(base_seconds=0.001, max_seconds=0.01)
+    model: NamedModel = NamedModel(name="scripted")
+    fallback: NamedModel | None = None
+    cooldown: float = 300.0
+    """Seconds until the first model is asked again."""
     client: ModelClient | None = None
     """Asked instead of the scripted answers."""
 
@@ -115,7 +123,7 @@ class Stage:
         """Run until the end; the model with what it was asked."""
         model = ScriptedModel(list(answers))
         output = LiveOutput(lease)
-        self.tally = Tally(usage=record.usage, asked=record.asked)
+        self.tally = Tally(usage=record.usage, asked=record.asked, tries=record.tries)
 
         async def work(group: asyncio.TaskGroup) -> None:
             await lease.renew()
@@ -138,7 +146,8 @@ class Stage:
     def _deps(self, record: Record, lease: Lease, model: ScriptedModel, output: LiveOutput) -> RunDeps:
         return RunDeps(
             identity=Identity(record.task_id, record.session, None, Kind.SESSION, record.path, lease.run, "test"),
-            settings=LoopSettings(model="scripted", limits=self.limits),
+            settings=LoopSettings(limits=self.limits, retry=self.retry),
+            switch=Switch(self.model, self.fallback, self.cooldown),
             model=self.client or model,
             toolbox=Toolbox([*self.tools, SyntheticOutput()], kind=self.kind),
             permissions=StandardPermissions(),

@@ -59,7 +59,12 @@ async def test_no_failure_of_the_model_is_a_success(name: str, later: bool, stag
 
 
 def run(home: Path, url: str, *arguments: str, stdin: str = "") -> Said:
-    environ = {"HOME": str(home), "CELERIAC_HOME": str(home / "home"), "ANTHROPIC_BASE_URL": url}
+    environ = {
+        "HOME": str(home),
+        "CELERIAC_HOME": str(home / "home"),
+        "ANTHROPIC_BASE_URL": url,
+        "CELERIAC_RETRY_ATTEMPTS": "2",
+    }
     return CommandLine(home, environ).run("run", *arguments, stdin=stdin, ANTHROPIC_API_KEY="test-key")
 
 
@@ -116,4 +121,4 @@ async def test_an_api_error_in_the_other_forms(tmp_path: Path) -> None:
 async def test_no_server_at_all(tmp_path: Path) -> None:
     async with raw_model(says("unused")) as model:
         url = model.url
-    is_failed(await asyncio.to_thread(run, tmp_path, url, "What?", "--output-format", "json"), "server_error")
+    is_failed(await asyncio.to_thread(run, tmp_path, url, "What?", "--output-format", "json"), "unreachable")

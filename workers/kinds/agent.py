@@ -33,6 +33,7 @@ def assignment(record: Record, settings: Settings, commands: Commands) -> Assign
         prompt=record.spec.prompt,
         model=record.spec.model,
         effort=record.spec.effort,
+        fallback_model=record.spec.fallback_model,
         toolbox=toolbox,
         sections=TextSections(PROMPT, f"# Workspace\nYour working directory is {workspace.root}."),
         workspace=workspace,

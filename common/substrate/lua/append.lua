@@ -27,6 +27,6 @@ if A.at ~= r.tlen or not is_head(A.consume) then return answer('CONFLICT') end
 consume(r)
 resume(r)
 append_lines(r, 2)
-if A.progress then progressed(r, { attempts = 0, [A.answered and 'token_at' or 'tool_at'] = now }) end
+if A.progress then progressed(r, { attempts = 0, tries = 0, [A.answered and 'token_at' or 'tool_at'] = now }) end
 if A.asked then put(r, { asked = '1' }) end
 return keep(r, ack(r))

@@ -9,6 +9,7 @@ if starts_with(A.park, 'answer:') and redis.call('HEXISTS', K.ask, A.park) == 1 
 put(r, {
   owner = '', proc = '', lease_until = 0, park = A.park, park_at = A.now and now or A.park_ms and now + A.park_ms or A.park_at, why = A.why,
 })
+if A.tries then put(r, { tries = A.tries }) end
 move(r, 'queued')
 -- A release is no park: the next owner may come at once.
 local asks = A.why == 'human' or starts_with(A.park, 'answer:')

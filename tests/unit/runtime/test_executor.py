@@ -214,13 +214,11 @@ async def test_a_blank_message_is_consumed_and_seen(stage: Stage, substrate: Sub
     assert lines[2].content == (text_block("(an empty message)"),)
 
 
-@pytest.mark.parametrize(
-    ("reason", "words"), [("max_tokens", "max_tokens: the answer was cut"), ("refusal", "refusal: the model declined")]
-)
-async def test_a_cut_or_refused_answer_fails_with_its_part(stage: Stage, reason: str, words: str) -> None:
-    record, _, _ = await stage.whole(Scripted([text_block("half")], stop_reason=reason))
+async def test_a_refused_answer_fails_and_is_dropped(stage: Stage) -> None:
+    record, lines, _ = await stage.whole(Scripted([text_block("half")], stop_reason="refusal"))
     assert record.state is State.FAILED and record.outcome is not None
-    assert record.outcome.reason.startswith(words) and record.outcome.text == "half" and record.outcome.partial
+    assert record.outcome.reason.startswith("refusal: the model declined") and record.outcome.partial
+    assert [line.role for line in lines] == ["user"]
 
 
 async def test_a_file_whose_name_is_no_text_harms_nothing(stage: Stage) -> None:

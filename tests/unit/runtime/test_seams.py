@@ -1,7 +1,7 @@
 """Each seam of RunDeps is called at its event (INTERFACES, Seams), in the order of SPEC 5."""
 
 from celeriac.common.contract.task import Usage
-from celeriac.common.llm.client import Request, TooLong
+from celeriac.common.llm.client import Request, TooLarge, TooLong
 from celeriac.common.policy.hooks import NOTHING, HookEvent, HookOutcome
 from celeriac.common.runtime.state import LoopState
 from celeriac.common.substrate.store import Substrate
@@ -19,7 +19,7 @@ class Spy:
         self.seen.append("compactor.before_turn")
         return state
 
-    async def on_too_long(self, state: LoopState, failure: TooLong) -> LoopState | None:
+    async def on_too_long(self, state: LoopState, failure: TooLong | TooLarge) -> LoopState | None:
         self.seen.append("compactor.on_too_long")
         return None
 
@@ -34,7 +34,7 @@ class Spy:
         self.seen.append("budget.reserve")
         return request.max_tokens
 
-    async def settle(self, request: Request, usage: Usage) -> None:
+    async def settle(self, request: Request, usage: Usage | None) -> None:
         self.seen.append("budget.settle")
 
     async def acquire(self, model: str, tokens: int) -> None:
@@ -68,7 +68,8 @@ async def test_each_seam_is_called_at_its_event(substrate: Substrate) -> None:
 
 async def test_a_call_that_is_too_long_asks_the_compactor_once(substrate: Substrate) -> None:
     class Shrinks(Spy):
-        async def on_too_long(self, state: LoopState, failure: TooLong) -> LoopState | None:
+        async def on_too_long(self, state: LoopState, failure: TooLong | TooLarge) -> LoopState | None:
+            assert isinstance(failure, TooLong)
             self.seen.append(f"too long: {failure.tokens} > {failure.limit}")
             return state
 

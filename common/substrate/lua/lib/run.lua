@@ -9,7 +9,7 @@ end
 
 local function open_run(r, p, run)
   put(r, {
-    run = run, state = 'created', chain = chain_of(p), attempts = 0, attempts_total = 0, park = '', park_at = 0,
+    run = run, state = 'created', chain = chain_of(p), attempts = 0, attempts_total = 0, tries = 0, park = '', park_at = 0,
     why = '', wake_at = now, wake_n = 0, sent = 0, deadline = r.limit_ms > 0 and now + r.limit_ms or 0, usage = '',
     queued_at = 0, started_at = 0, ended_at = 0, token_at = 0, tool_at = 0, heartbeat_at = 0, claimed_at = 0,
     silent = 0,
